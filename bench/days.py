@@ -1,78 +1,39 @@
 """A day's work in a live image beside the same work with a shell and file tools, counted in characters.
 
 `python -m bench.days` prints the tables; `--write` makes docs/reference/days.md and `--texts` prints every
-call with its answer. tests/projects/test_days.py walks the same days. The Python day needs an environment
-with pytest and matplotlib, which `--python DIR` names.
+call with its answer. tests/projects/test_days.py walks the same days. The Python days need an environment
+with the packages of `bench/day-requirements.txt`, which `--python DIR` names.
 
-The projects are real code of a usual size, so that reading costs what it costs: a copy of Debian's
-alexandria, and one of the module statistics of the standard library. Each gets a mistake and some tests.
+Two days are written out below: a copy of Debian's alexandria, and one of the module statistics of the
+standard library, each with a mistake and some tests. The others go through the same steps in the projects
+of `bench.day_projects`.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import json
-import os
-import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from bench.day_projects import PROJECTS, Project, contents, fetch_sources
+from bench.day_steps import ours, theirs
 from bench.facts import machine_facts
-from gramercy.testing.clients import StdioClient
+from bench.ways import PATIENCE, Desk, Done, Image, Step, walk, written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "days.md"
 ALEXANDRIA = Path("/usr/share/common-lisp/source/alexandria")
-# A system is compiled the first time.
-PATIENCE = 300.0
 # The usual estimate for English, code and JSON.
 CHARACTERS_PER_TOKEN = 4
-# A person would say yes to each; that a client asks adds nothing to what the model reads.
-POLICY = """
-[[rules]]
-action = "allow"
-tools = ["edit_file", "edit_definition", "save_state"]
-"""
-
-
-class Step(NamedTuple):
-    """One call: the part of the day it belongs to, and what its answer must tell, as a pattern."""
-
-    part: str
-    tool: str
-    arguments: dict[str, Any]
-    tells: str = ""
-    fails: bool = False
-
-
-class Done(NamedTuple):
-    """A step, its answer, and the sizes of the pictures in it."""
-
-    step: Step
-    answer: str
-    pictures: tuple[bytes, ...] = ()
-
-    @property
-    def characters(self) -> int:
-        """What a model writes and reads for it."""
-        return len(self.step.tool) + len(written(self.step)) + len(self.answer)
-
-
-def written(step: Step) -> str:
-    """Return the arguments of a call as a model writes them."""
-    return json.dumps(step.arguments, ensure_ascii=False, separators=(",", ":"))
-
-
 # ---- Lisp
 
 LISP_MISTAKE = (
@@ -129,7 +90,7 @@ def lisp_project(directory: Path) -> None:
 
 LISP_DAY = [
     Step("load the system", "load-system", {"system": "alexandria"}, "Loaded"),
-    Step("run the tests", "run_tests", {"what": "rotations"}, r"1 failed.*to-the-left", fails=True),
+    Step("run the tests", "run_tests", {"what": "rotations"}, r"1 failed.*to-the-left"),
     Step(
         "see the failure",
         "evaluate-lisp",
@@ -258,7 +219,7 @@ def python_project(directory: Path, environment: Path) -> None:
 
 
 PYTHON_DAY = [
-    Step("run the tests", "run_tests", {}, r"1 failed, 2 passed.*test_quartiles_of_a_population", fails=True),
+    Step("run the tests", "run_tests", {}, r"1 failed, 2 passed.*test_quartiles_of_a_population"),
     Step(
         "see the failure",
         "evaluate-python",
@@ -340,92 +301,14 @@ PYTHON_SHELL = [
 ]
 
 
-# ---- the two ways
-
-
-class Desk:
-    """A shell and the file tools of a client, as lean as they can be: an edit answers with one word."""
-
-    def __init__(self, project: Path) -> None:
-        self._project = project
-
-    def call(self, step: Step) -> Done:
-        """Do a step for real."""
-        return getattr(self, f"_{step.tool.lower()}")(step, **step.arguments)  # type: ignore[no-any-return]
-
-    def _bash(self, step: Step, command: str) -> Done:
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=self._project,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-        return Done(step, done.stdout + done.stderr)
-
-    def _read(self, step: Step, file_path: str, offset: int = 1, limit: int | None = None) -> Done:
-        data = (self._project / file_path).read_bytes()
-        if file_path.endswith(".png"):
-            return Done(step, "", (data,))
-        lines = data.decode().splitlines()[offset - 1 :][:limit]
-        return Done(step, "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, offset)))
-
-    def _edit(self, step: Step, file_path: str, old_string: str, new_string: str) -> Done:
-        file = self._project / file_path
-        text = file.read_text(encoding="utf-8")
-        if text.count(old_string) != 1:
-            raise ValueError(f"{old_string!r} is not once in {file_path}")
-        file.write_text(text.replace(old_string, new_string), encoding="utf-8")
-        # An agent takes longer than a second from one run to the next edit, and ASDF needs that to see it.
-        later = file.stat().st_mtime + 2
-        os.utime(file, (later, later))
-        return Done(step, "Edited.")
-
-
-class Image:
-    """The same steps through `gramercy serve`."""
-
-    def __init__(self, language: str, project: Path, *options: str) -> None:
-        rules = project.with_suffix(".toml")
-        rules.write_text(POLICY, encoding="utf-8")
-        sets = ("--toolset", "default", "--toolset", "project", "--toolset", "errors")
-        words = ("--image", language, "--project", str(project), "--policy", str(rules), *sets, *options)
-        self.states = project.with_name("states")
-        self.client = StdioClient(
-            *(sys.executable, "-m", "gramercy", "serve", *words),
-            env={"XDG_STATE_HOME": str(self.states)},
-            seconds=PATIENCE,
-        )
-        self.client.initialize()
-
-    def call(self, step: Step) -> Done:
-        """Call a tool; a step that is to fail and does not, or the other way round, ends the day."""
-        result = self.client.call(step.tool, **step.arguments)
-        texts = [block["text"] for block in result["content"] if block["type"] == "text"]
-        pictures = [block["data"].encode() for block in result["content"] if block["type"] == "image"]
-        return Done(step, "\n".join(texts), tuple(map(b64decode, pictures)))
-
-
-def walk(way: Desk | Image, steps: Sequence[Step]) -> list[Done]:
-    """Take the steps in order; each answer must tell what it is asked for."""
-    done = []
-    for step in steps:
-        done.append(way.call(step))
-        if not re.search(step.tells, done[-1].answer, re.DOTALL):
-            raise AssertionError(
-                f"{step.tool} {written(step)} does not tell {step.tells}:\n{done[-1].answer}"
-            )
-    return done
+# ---- the tables
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A language, its project and the steps of both ways."""
+    """A language or a project, and the steps of both ways."""
 
-    language: str
+    name: str
     ours: tuple[Done, ...]
     theirs: tuple[Done, ...]
 
@@ -433,33 +316,50 @@ class Day:
 def lisp_day() -> Day:
     """Walk the Lisp day both ways, each in a project of its own."""
     with tempfile.TemporaryDirectory(prefix="day-") as directory:
-        ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
-        lisp_project(ours)
-        lisp_project(theirs)
-        desk = Desk(theirs)
+        mine, shells = Path(directory, "ours"), Path(directory, "theirs")
+        lisp_project(mine)
+        lisp_project(shells)
+        desk = Desk(shells)
         # Compiles; a developer has done so before.
         desk.call(LISP_SHELL[0])
-        return _day("Lisp", Image("sbcl", ours), LISP_DAY, desk, LISP_SHELL)
+        return _day("Lisp", Image("sbcl", mine), LISP_DAY, desk, LISP_SHELL)
 
 
 def python_day(environment: Path) -> Day:
     """Walk the Python day both ways."""
     with tempfile.TemporaryDirectory(prefix="day-") as directory:
-        ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
-        python_project(ours, environment)
-        python_project(theirs, environment)
+        mine, shells = Path(directory, "ours"), Path(directory, "theirs")
+        python_project(mine, environment)
+        python_project(shells, environment)
         return _day(
             "Python",
-            Image("python", ours, "--python", str(environment)),
+            Image("python", mine, "--python", str(environment)),
             PYTHON_DAY,
-            Desk(theirs),
+            Desk(shells),
             PYTHON_SHELL,
         )
 
 
-def _day(language: str, image: Image, ours: list[Step], desk: Desk, theirs: list[Step]) -> Day:
+def project_day(project: Project, sources: Path, environment: Path) -> Day:
+    """Walk the day of a project both ways; each must leave what git knows as it was."""
+    with tempfile.TemporaryDirectory(prefix="day-") as directory:
+        mine, shells = Path(directory, "ours"), Path(directory, "theirs")
+        for place in (mine, shells):
+            project.make(place, sources, environment)
+        before = contents(mine)
+        options = ("--python", str(environment)) if project.language == "python" else ()
+        image = Image(project.language, mine, *options, sets=("default",))
+        day = _day(project.name, image, ours(project), Desk(shells), theirs(project))
+        for place in (mine, shells):
+            after = contents(place)
+            if changed := [name for name in before if after.get(name) != before[name]]:
+                raise AssertionError(f"the day of {project.name} has changed {changed}")
+        return day
+
+
+def _day(name: str, image: Image, mine: list[Step], desk: Desk, shells: list[Step]) -> Day:
     try:
-        return Day(language, tuple(walk(image, ours)), tuple(walk(desk, theirs)))
+        return Day(name, tuple(walk(image, mine)), tuple(walk(desk, shells)))
     finally:
         image.client.close()
 
@@ -471,36 +371,57 @@ HEAD = """\
 
 The same work twice: in a live image with the tools of gramercy, and with a shell and the file tools that a
 client brings along. Made by `python -m bench.days --write --python DIR`, where DIR is an environment with
-pytest and matplotlib; `--texts` prints every call and answer. Characters are those that a model writes (name
-and arguments of a call) and reads (the text of the answer); a picture is counted apart. The lists of tools
-stand in the model's context both ways and are not counted: see [answers](answers.md) for ours.
+the packages of `bench/day-requirements.txt`; `--texts` prints every call and answer. Characters are those
+that a model writes (name and arguments of a call) and reads (the text of the answer); a picture is counted
+apart. The lists of tools stand in the model's context both ways and are not counted: see
+[answers](answers.md) for ours.
 
 The other way is counted as leanly as it can be: it knows where to look and reads no more than it needs, its
 edits answer with one word, its compiled files are there already, and its outputs are cut with `tail`. What it
 cannot do is marked with a dash: to go on from the moment of the error with another value, to take an
 evaluation back, to keep a state of the program.
 
-The projects: a copy of Debian's alexandria with a wrong variable in `sequences.lisp` (25 KB), and a copy
-of the standard library's `statistics` with a wrong bound in it (47 KB), each with a few tests.
+The two days below the table of projects are told part by part: a copy of Debian's alexandria with a wrong
+variable in `sequences.lisp` (25 KB), and a copy of the standard library's `statistics` with a wrong bound in
+it (47 KB), each with a few tests.
 """
 
 
-def page(days: Sequence[Day]) -> str:
+PROJECTS_HEAD = """\
+## In real projects
+
+The same steps in each: open the project, ask for a definition, break it with an edit, run the tests, look at
+the error, fix it, call again what was held before the edits, run the tests, change a value and write a file,
+take both back, go forward, and back again. The tools are those of the default set. Each answer is checked: no
+step may be stale or falsely green, and git finds the project as it was. Sources come from the index of
+packages at the versions of `bench/day_projects.py`, and from Debian. What a shell cannot do is counted apart,
+as beyond a shell: to hold what was opened, to look into a frame, to see a value that was undone.
+
+| project | gramercy: calls | characters | shell: calls | characters | beyond a shell | why not fewer |
+|---|---:|---:|---:|---:|---:|---|
+"""
+
+
+def page(days: Sequence[Day], projects: Sequence[Day]) -> str:
     """Write the page."""
-    return "\n".join(
-        [
-            HEAD,
-            *(f"- {fact}" for fact in machine_facts()),
-            "",
-            *(line for day in days for line in _table(day)),
-        ]
-    )
+    limits = {project.name: project.limit for project in PROJECTS}
+    facts = "\n".join(f"- {fact}" for fact in machine_facts())
+    rows = "".join(f"{_row(day, limits[day.name])}\n" for day in projects)
+    return "\n".join([HEAD, facts, "", PROJECTS_HEAD + rows, *(line for day in days for line in _table(day))])
+
+
+def _row(day: Day, limit: str) -> str:
+    shared = {done.step.part for done in day.ours} & {done.step.part for done in day.theirs}
+    mine = [done for done in day.ours if done.step.part in shared]
+    beyond = sum(done.characters for done in day.ours) - sum(done.characters for done in mine)
+    cells = [f"{len(way)} | {sum(done.characters for done in way):,}" for way in (mine, day.theirs)]
+    return f"| {day.name} | {cells[0]} | {cells[1]} | {beyond:,} | {limit} |"
 
 
 def _table(day: Day) -> list[str]:
     parts = list(dict.fromkeys(done.step.part for done in (*day.ours, *day.theirs)))
     rows = [
-        f"## {day.language}",
+        f"## {day.name}",
         "",
         "| part | gramercy: calls | characters | shell: calls | characters |",
         "|---|---|---:|---|---:|",
@@ -529,15 +450,20 @@ def _cells(way: Sequence[Done], part: str) -> str:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="bench.days", description=__doc__)
-    parser.add_argument("--python", type=Path, metavar="DIR", help="environment with pytest and matplotlib")
+    parser.add_argument("--python", type=Path, metavar="DIR", help="environment of the Python days")
     parser.add_argument("--write", action="store_true", help=f"make {DOCUMENT.name}")
     parser.add_argument("--texts", action="store_true", help="print every call and answer")
     options = parser.parse_args()
-    days = [lisp_day(), *([python_day(options.python)] if options.python else [])]
+    if options.python is None:
+        parser.error("--python DIR is needed: an environment with the packages of bench/day-requirements.txt")
+    with tempfile.TemporaryDirectory(prefix="days-") as sources:
+        fetch_sources(Path(sources), lambda *words: subprocess.run(words, check=True, timeout=PATIENCE))
+        projects = [project_day(each, Path(sources), options.python) for each in PROJECTS]
+    days = [lisp_day(), python_day(options.python)]
     if options.texts:
-        for done in (each for day in days for each in (*day.ours, *day.theirs)):
+        for done in (each for day in (*projects, *days) for each in (*day.ours, *day.theirs)):
             print(f"===== {done.step.part}: {done.step.tool} {written(done.step)}\n{done.answer}\n")
-    text = page(days)
+    text = page(days, projects)
     if options.write:
         DOCUMENT.write_text(text, encoding="utf-8")
     print(text)

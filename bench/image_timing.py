@@ -18,8 +18,8 @@ from bench.measure import Reading
 from bench.raw_loops import RawLoop
 from gramercy.images.base import Reply
 from gramercy.images.opening import ImageSettings, open_image
-from gramercy.images.present import Thrift
 from gramercy.images.processes import Family
+from gramercy.images.thrift import Thrift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,11 @@ DEFINE, CHANGE = "(defvar *n* 0)", "(setf *n* (+ *n* 1))"
 BATCH = 200
 PAUSE = 0.05
 HEAP_MB = 200
+HEAVY_MB = 512
+# As thrifty as can be: no state is kept after the first.
+NEVER = Thrift(heavy_bytes=0, part=1e-12)
+# Some 20 ms of work that leaves a change.
+WORK = "total = sum(range(1_000_000))"
 FILL = f"""
 (defvar *big*
   (loop repeat {HEAP_MB // 4}
@@ -94,8 +99,7 @@ def paced_calls(project: Path, effort: Effort) -> tuple[Pace, Pace, Pace]:
         for image in images:
             image.evaluate(DEFINE)
         for image in images[1:]:
-            # As thrifty as can be: no state is kept after the first.
-            image._lifecycle.thrift = Thrift(heavy_bytes=0, seconds=float("inf"))  # noqa: SLF001 - no setting
+            image._lifecycle.thrift = NEVER  # noqa: SLF001 - no setting
         samples: list[list[Pace]] = [[] for _ in images]
         for turn in range(rounds):
             for index in _rotated(range(len(images)), turn):
@@ -205,6 +209,21 @@ def fork_seconds(project: Path, effort: Effort, *, fill: str | None = None) -> f
         return statistics.median(
             _wall(lambda: family.fork(live, "checkpoint").close()) for _ in range(effort.process_rounds)
         )
+
+
+def heavy_calls(project: Path, effort: Effort) -> tuple[float, float]:
+    """Return the median seconds of a run of calls in a big image: with states as by default, and without."""
+    rounds = 5 if effort.quick else 60
+    with closing(open_image("python", project=project)) as image:
+        image.evaluate(f"held = bytearray({HEAVY_MB} << 20)")
+        usual, lifecycle = image._lifecycle.thrift, image._lifecycle  # noqa: SLF001 - no setting
+
+        def run(thrift: Thrift) -> float:
+            lifecycle.thrift = thrift
+            return _wall(lambda: [image.evaluate(WORK) for _ in range(rounds)])
+
+        pairs = [(run(usual), run(NEVER)) for _ in range(effort.process_rounds)]
+    return statistics.median(kept for kept, _ in pairs), statistics.median(bare for _, bare in pairs)
 
 
 def _wall(work: Callable[[], object]) -> float:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.facts import lacking_for_images
-from bench.image_files import CROWDED, fill, opens_inside, opens_outside, undo_of_a_file
+from bench.image_files import CROWDED, MODULES, edits, fill, opens_inside, opens_outside, undo_of_a_file
 from bench.image_memory import OUTPUT_MB, Crowd, crowd, flood
 from bench.image_timing import (
     FILL,
     HEAP_MB,
+    HEAVY_MB,
     cold_start,
     fork_seconds,
+    heavy_calls,
     image_start,
     looks_at_states,
     paced_calls,
@@ -101,6 +103,18 @@ def _measure_python(table: _Table, project: Path, effort: Effort) -> None:
     table.add("Python: nothing to first answer, sandbox", seconds * 1e3, "ms")
     with tempfile.TemporaryDirectory(prefix="bench-files-") as directory:
         _add_files(table, Path(directory), effort)
+    with tempfile.TemporaryDirectory(prefix="bench-edits-") as directory:
+        _add_edits(table, Path(directory), effort)
+
+
+def _add_edits(table: _Table, project: Path, effort: Effort) -> None:
+    """Measure what it costs to look for edited files before each call, and to take one up."""
+    costs = edits(project, effort)
+    beside = f"call {show(costs.followed * 1e6)} µs, with `reload` off {show(costs.alone * 1e6)} µs"
+    table.add(f"Python: look for edited files of {MODULES} modules", costs.look * 1e6, "µs", beside)
+    table.add("Python: take up an edit of a file of 210 lines", costs.edit * 1e3, "ms")
+    table.targets.append(at_most("look for edited files", costs.look * 1e3, 0.02, " ms"))
+    table.targets.append(at_most("an edit that is taken up", costs.edit * 1e3, 40, " ms"))
 
 
 def _add_files(table: _Table, project: Path, effort: Effort) -> None:
@@ -202,3 +216,10 @@ def _add_heaps(table: _Table, project: Path, effort: Effort) -> None:
     empty = fork_seconds(project, effort)
     filled = fork_seconds(project, effort, fill=FILL)
     table.add(f"fork with {HEAP_MB} MB of heap", filled * 1e3, "ms", f"empty {show(empty * 1e3)} ms")
+    kept, bare = heavy_calls(project, effort)
+    beside = f"without any state {show(bare)} s, {kept / bare:.2f}x"
+    table.add(f"60 calls of 20 ms in a row with {HEAVY_MB} MB, Python, states kept", kept, "s", beside)
+    # A tenth for the copies, and as much for the pages that are written after each.
+    table.targets.append(
+        at_most(f"calls in a row with {HEAVY_MB} MB against none kept", kept / bare, 1.2, "x")
+    )

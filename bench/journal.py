@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter, time, time_ns
+from time import perf_counter, process_time, time, time_ns
 from typing import TYPE_CHECKING, Any
 
+import gramercy
 from bench.report import Section, Target, at_least, at_most, show
 from gramercy import Executor, Registry, define_tool
 from gramercy.journal.audit import verify_journal
@@ -21,6 +22,7 @@ from gramercy.journal.export import export_lines, verify_lines
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.texts import masked
 from gramercy.journal.words import words_of
 
 if TYPE_CHECKING:
@@ -61,6 +63,19 @@ with journal.bell() as bell:
         print(time_ns(), flush=True)
 """
 RINGS = 50
+MASKED = 3_000_000
+# Repetitions that have a great many places where a secret might begin: the slowest of the tests' list.
+HOSTILE = (
+    "token=zz-",
+    "token=",
+    "password ",
+    "PASSWORD_",
+    "token   ",
+    " --token ",
+    " sk-",
+    " AKIA",
+    "eyJaaaa-",
+)
 
 
 def measure(effort: Effort) -> Section:
@@ -70,10 +85,11 @@ def measure(effort: Effort) -> Section:
         safe = _safe_call(directory, CALLS // 10 if effort.quick else CALLS)
         fsyncs = _fsyncs(directory)
         few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MANY)
-        small, large = _look_ups(directory / "small.db", few), _look_ups(directory / "large.db", many)
+        small, large = _look_ups({directory / "small.db": few, directory / "large.db": many})
         proved, exported = _proofs(directory / "large.db")
         searched = _searches(directory / "sessions.db", CONVERSATIONS)
         woken = _woken(directory / "woken.db")
+    ordinary, hostile = _masks(MASKED // 10 if effort.quick else MASKED)
     rows = [
         ("a safe call, added", "", show(safe * 1e3), ""),
         ("another process is woken by a move", "", show(woken * 1e3), ""),
@@ -85,6 +101,8 @@ def measure(effort: Effort) -> Section:
     rows += [
         ("verify, events a second", "", show(proved), ""),
         ("verify an export, events a second", "", show(exported), ""),
+        ("mask 3 MB of code", "", show(ordinary * 1e3), ""),
+        ("mask 3 MB of the worst repetition", "", show(hostile * 1e3), ""),
     ]
     rows += [(f"search {what}", "", show(seconds * 1e3), "") for what, seconds in searched.items()]
     slowest = max(large[what] / small[what] for what in large)
@@ -101,12 +119,15 @@ def measure(effort: Effort) -> Section:
             at_most(f"a look-up among {many:,} events against {few:,}", slowest, 2, "x"),
             at_most("another process is woken by a move", woken * 1e3, 5, " ms"),
             at_least(f"verify {many:,} events, in a second", proved, 50_000),
+            at_most("3 MB of code masked", ordinary * 1e3, 300, " ms"),
+            at_most("3 MB of the worst repetition masked", hostile * 1e3, 300, " ms"),
             at_most(f"search {CONVERSATIONS:,} conversations", max(searched.values()) * 1e3, 50, " ms"),
         ),
         notes=(
             "The same tool through the executor with a journal in memory and in a file, in turns.",
             f"Pending: {PENDING:,} whole questions of {len(EFFECT):,} characters, read and decoded.",
             "Verify: every event, chain, record and content, in the journal of many events.",
+            f"Mask, CPU time: the code of gramercy; {len(HOSTILE)} texts that repeat one piece each.",
             f"Search: {CONVERSATIONS:,} conversations of {MESSAGES} messages, the latest 50 that fit.",
             "fsyncs are counted by strace; a checkpoint of the log, every few hundred calls, adds two.",
         ),
@@ -138,6 +159,12 @@ def _timed(work: Callable[[], Any]) -> float:
     started = perf_counter()
     work()
     return perf_counter() - started
+
+
+def _computed(work: Callable[[], Any]) -> float:
+    started = process_time()
+    work()
+    return process_time() - started
 
 
 def dangerous_calls(path: str, count: int) -> None:
@@ -201,13 +228,30 @@ def _ask(journal: SqliteJournal) -> None:
         journal._begin(call, State.AWAITING, Facts(question=question, expires_at=time() + 86_400))
 
 
-def _look_ups(path: Path, events: int) -> dict[str, float]:
-    """Return the median seconds of each look-up in a journal of that many events."""
-    journal = SqliteJournal(path)
-    fill(journal, events)
+def _look_ups(sizes: dict[Path, int]) -> list[dict[str, float]]:
+    """Return the median seconds of each look-up, in journals of these sizes.
+
+    They are measured in turns: a machine that becomes slower meanwhile would make the larger one look slow.
+    """
+    journals = {SqliteJournal(path): events for path, events in sizes.items()}
+    for journal, events in journals.items():
+        fill(journal, events)
+    looks = [_looks(journal, events) for journal, events in journals.items()]
+    found: list[dict[str, float]] = [{} for _ in looks]
+    for what in looks[0]:
+        taken = [[_timed(look[what]) for look in looks] for _ in range(LOOKS)]
+        for each, seconds in zip(found, zip(*taken, strict=True), strict=True):
+            each[what] = statistics.median(seconds)
+    for journal in journals:
+        journal.close()
+    return found
+
+
+def _looks(journal: SqliteJournal, events: int) -> dict[str, Callable[[], Any]]:
+    """Return the look-ups in a journal of that many events, by what they look for."""
     middle = (events - 2 * PENDING) // 2
     awaiting = [State.AWAITING]
-    looks: dict[str, Callable[[], Any]] = {
+    return {
         "list what is pending": lambda: journal.records(awaiting, most=PENDING),
         "how a call stands": lambda: journal.record(middle),
         "the moves of a call": lambda: journal.entries(middle),
@@ -220,9 +264,6 @@ def _look_ups(path: Path, events: int) -> dict[str, float]:
         "what was left behind": lambda: journal.recover(lambda _: False),
         "decide, run, end": lambda: _live(journal),
     }
-    found = {what: statistics.median(_timed(look) for _ in range(LOOKS)) for what, look in looks.items()}
-    journal.close()
-    return found
 
 
 def _searches(path: Path, count: int) -> dict[str, float]:
@@ -291,6 +332,17 @@ def _proofs(path: Path) -> tuple[float, float]:
     with file.open("rb") as kept:
         assert verify_lines(kept).is_intact
     return report.events / seconds, report.events / (perf_counter() - started)
+
+
+def _masks(length: int) -> tuple[float, float]:
+    """Return the seconds in which code is masked, and the slowest hostile text, of this length."""
+    files = sorted(Path(gramercy.__file__).parent.rglob("*.py"))
+    code = "".join(file.read_text() for file in files)
+    ordinary, *hostile = (
+        statistics.median(_computed(lambda text=text: masked(text)) for _ in range(5))
+        for text in ((piece * (length // len(piece) + 1))[:length] for piece in (code, *HOSTILE))
+    )
+    return ordinary, max(hostile)
 
 
 def _live(journal: SqliteJournal) -> None:

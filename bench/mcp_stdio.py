@@ -45,6 +45,7 @@ class Figures:
     start: dict[str, Reading]
     listing: dict[str, Reading]
     resident: dict[str, int]
+    end: float
 
     def row(self, name: str) -> tuple[str, ...]:
         """Print the figures of one server."""
@@ -60,9 +61,9 @@ def measure(effort: Effort) -> Section:
     servers = [server for server in servers if server.stdio]
     with one_core():
         echo, cpu, resident = measure_calls(servers, effort)
-        figures = Figures(
-            echo, cpu, measure_starts(servers, effort), measure_lists(servers, effort), resident
-        )
+        starts, lists = measure_starts(servers, effort), measure_lists(servers, effort)
+        [ours] = (server for server in servers if server.name == GRAMERCY)
+        figures = Figures(echo, cpu, starts, lists, resident, measure_ends(ours, effort))
     return Section(
         name="mcp-stdio",
         title="MCP on stdio",
@@ -140,6 +141,17 @@ def measure_starts(servers: list[McpServer], effort: Effort) -> dict[str, Readin
     return in_turns({name: [] for name in commands}, effort.process_rounds, take)
 
 
+def measure_ends(server: McpServer, effort: Effort) -> float:
+    """Return the median time from the end of the input to the end of the process."""
+    spent = []
+    for _ in range(effort.process_rounds):
+        with Wire(server.stdio) as wire:
+            wire.shake_hands()
+            wire.ask(LIST)
+            spent.append(wire.hang_up())
+    return statistics.median(spent)
+
+
 def measure_lists(servers: list[McpServer], effort: Effort) -> dict[str, Reading]:
     """Ask servers with many tools for their list, in turns."""
     with ExitStack() as stack:
@@ -164,7 +176,11 @@ def targets(figures: Figures, absent: dict[str, str]) -> list[Target]:
             against(absent, FAST, f"{ours}: echo ahead of {FAST}", _lead(figures.echo, ours), 8),
             against(absent, SDK, f"{ours}: first list ahead of the {SDK}", _lead(figures.start, ours), 4),
         ]
-    return [*found, at_most("idle memory without images", figures.resident[GRAMERCY] / 1e6, 40, " MB")]
+    return [
+        *found,
+        at_most("idle memory without images", figures.resident[GRAMERCY] / 1e6, 40, " MB"),
+        at_most("the end of the input to the end of the process", figures.end, 1, " s"),
+    ]
 
 
 def _lead(readings: dict[str, Reading], ours: str) -> Callable[[str], float]:

@@ -81,16 +81,22 @@ class Wire:
         """The CPU time of the server so far, of all its threads."""
         return cpu_seconds(self.process.pid)
 
+    def hang_up(self) -> float:
+        """Close the server's input and return the seconds until its process has ended."""
+        assert self.process.stdin is not None
+        started = time.perf_counter()
+        self.process.stdin.close()
+        end(self.process)
+        return time.perf_counter() - started
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
-        end(self.process)
+        self.hang_up()
         self.process.stdout.close()
 
 

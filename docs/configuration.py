@@ -48,15 +48,18 @@ image = ["python"]  # from …garden/gramercy.toml
 # registries: none  (default)
 # init: none  (default)
 memory = 512  # from GRAMERCY_MEMORY
+# disk: 1024  (default)
 timeout = 30.0  # from …garden/gramercy.toml
+# timeout_limit: 600  (default)
 env = { MODE = "test" }  # from --env
 # publish: none  (default)
 # network: "none"  (default)
 # files: "write"  (default)
 # require_sandbox: none: the best that works here, and the start says which  (default)
 # debug_quality: 2  (default)
+# reload: "auto"  (default)
 # journal: $XDG_STATE_HOME/gramercy/journal.db  (default)
-# approval_wait: 50  (default)
+# approval_wait: 50 in a server while gramercy approvals watch is open, else 0  (default)
 # approval_expiry: 86400, a day  (default)
 # mask: none beside what sounds like a secret  (default)
 # mask_patterns: none beside the forms of common tokens  (default)

@@ -30,6 +30,7 @@ from gramercy import errors
 from gramercy.gram.lint.diagnostics import RULES
 from gramercy.gram.lint.linter import lint
 from gramercy.ui.cli.main import cli
+from gramercy.ui.cli.options import add_environment_options, place_options
 from gramercy.workbench.sources import load_tools
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ NOTES = ROOT / "examples" / "notes.py"
 NOTE = "<!-- Made by docs/generate.py from the program itself; change that, not this page. -->\n"
 # What is left of a terminal of 80 columns.
 WIDTH = 78
+IMAGE_OPTIONS = "Options of images"
+LEFT_OUT = "  …"
 
 
 def main() -> int:
@@ -107,7 +110,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram schema` | object: schemas by name of tool, or one |
 | `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
-| `models list` | object: `models_directory`, `providers`, each with `state`, `told`, `models` |
+| `models list` | object: `models_directory`, `providers`, each with `state`, `told`, `models`, `lacks` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `policy try` | object: `counts` by what was decided then, and `calls` |
@@ -144,9 +147,68 @@ def cli_page() -> str:
         "to [a file](../how-to/observe-agents.md). `GRAMERCY_PLUGINS` names the",
         "[plug-ins](../how-to/write-a-plug-in.md) to load, with commas; empty for none.\n",
     ]
+    shared = _image_options()
+    parts += [
+        f"## {IMAGE_OPTIONS}\n",
+        "Every command that works with an image takes these. In its help below, `…` stands for them.",
+        "[Configuration](configuration.md) has the defaults, and keys that say the same in a file.\n",
+        "| option | meaning |\n|---|---|",
+        *(_option_row(option) for option in shared),
+        "",
+    ]
     for names, command in commands("gramercy", cli):
-        parts += [f"## {names}\n", _block("console", f"$ {names} --help\n{_help(names, command)}")]
+        left_out = _left_out(command, shared)
+        shown = _without(_help(names, command), left_out)
+        parts += [f"## {names}\n", _block("console", f"$ {names} --help\n{shown}")]
+        if left_out:
+            parts.append(_reference_to_shared(shared, left_out))
     return "\n".join(parts)
+
+
+def _image_options() -> list[click.Option]:
+    """Return the options that all commands with an image share, in the order of their help."""
+    command = click.command()(place_options(add_environment_options(lambda: None)))
+    return [each for each in command.params if isinstance(each, click.Option)]
+
+
+def _left_out(command: click.Command, shared: list[click.Option]) -> list[click.Option]:
+    """Return the shared options of a command; none where it has few of them, as --project alone."""
+    own = [each.to_info_dict() for each in command.params]
+    found = [option for option in shared if option.to_info_dict() in own]
+    return found if len(found) > len(shared) // 2 else []
+
+
+def _without(text: str, options: list[click.Option]) -> str:
+    """Return a help with `…` in the place of options that stand together."""
+    starts = tuple(f"  {', '.join(each.opts)} " for each in options)
+    lines: list[str] = []
+    is_left_out = False
+    for line in text.splitlines():
+        # Two spaces and the names begin an option; the rest of its text is indented further.
+        if not line.startswith("    "):
+            is_left_out = f"{line} ".startswith(starts)
+        if not is_left_out:
+            lines.append(line)
+        elif lines[-1] != LEFT_OUT:
+            lines.append(LEFT_OUT)
+    return "\n".join(lines)
+
+
+def _reference_to_shared(shared: list[click.Option], left_out: list[click.Option]) -> str:
+    """Say which options are told elsewhere on the page."""
+    anchor = IMAGE_OPTIONS.lower().replace(" ", "-")
+    missing = [f"`{each.opts[0]}`" for each in shared if each not in left_out]
+    but = f" other than {' and '.join(missing)}" if missing else ""
+    return f"`…` stands for the [options of images](#{anchor}){but}.\n"
+
+
+def _option_row(option: click.Option) -> str:
+    """Write an option as a row of a table: its names and values, and what it means."""
+    record = option.get_help_record(click.Context(click.Command("any")))
+    if record is None:
+        raise SystemExit(f"{option.opts[0]} is hidden, and cannot be shown")
+    names, meaning = (" ".join(part.replace("|", "\\|").split()) for part in record)
+    return f"| `{names}` | {meaning} |"
 
 
 def commands(names: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -77,7 +77,7 @@ HELLO = '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)]'
 RESULTS = {
     "DeadlineExceededError": """\
 nap = define_tool("nap", "Sleep.", [], handler=lambda arguments: asyncio.sleep(60), deadline=0.01)
-print(Executor(Registry([nap])).execute({"id": "1", "name": "nap"}).error)
+print(Executor(Registry([nap])).execute({"id": "1", "name": "nap", "arguments": {}}).error)
 """,
     "ImageGoneError": """\
 ours, theirs = socket.socketpair()
@@ -103,6 +103,7 @@ UNSHOWN = frozenset(
     {
         "ChangedError",
         "ControlError",
+        "DeepFrameError",
         "FileStoreError",
         "FileTooLargeError",
         "ForgedRecordError",
@@ -141,6 +142,8 @@ GRAM = {
     '  schema: json`{"type":"object","properties":{"nom":{"type":"string"}},"required":["nom"]}`\n'
     "} | (name::Text)==>(::String)]",
     "A111": '[sayHello:Tool {description: "Greet."} | (name::Text)==>(::String)]',
+    "A113": '[hello:Tool {description: "Greet."} |\n'
+    '  (person::Object {fields:[{name:"name", type:"Text"}, {name:"age", type:"Int"}]})==>(::String)]',
 }
 
 # For the codes that compare with an implementation: gram that does not fit the tools in examples/notes.py.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import tomllib
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+# The fixture of the tests that run programs of scripts/judges.
+JUDGE = "judge"
 MANIFEST = Path(__file__).parent / "contracts" / "manifest"
 
 # Reproducible from the output alone, and never against a clock: a busy machine is no fault of the example.
@@ -51,8 +54,22 @@ TURNS = pytest.StashKey[Turns]()
 STATES = pytest.StashKey[str]()
 
 
+def heed_signals() -> None:
+    """Give what tests start the usual signals, also under `nohup` or in a job of a shell that ignores some.
+
+    What is ignored stays so in every program that is started, while a function is not handed on. Hence one
+    that does nothing: this process outlives its terminal under `nohup` as before.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what the person at this machine has set up for images out of every test."""
+    heed_signals()
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_VERSION"):
         os.environ.pop(variable, None)
     os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
@@ -72,8 +89,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[TURNS].close()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those that nobody may disturb behind the others of their file, so that the workers stop once."""
+    """Put undisturbed tests behind the others of their file, so that the workers stop once.
+
+    They are slow, since every other worker waits for them, and so is what needs the judges, which are
+    installed from registries. This must be known before pytest leaves out what is slow.
+    """
+    for item in items:
+        if _is_undisturbed(item) or JUDGE in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
     files = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (files[item.path], _is_undisturbed(item)))
 

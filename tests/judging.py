@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT, install
+
 HOME = ROOT / ".venv-judges"
-INSTALLING, JUDGING = 600, 120
+JUDGING = 120
 
 
 @pytest.fixture(scope="session")
 def judges():
     """Install the judges, which costs nothing when they are there, and return their home."""
-    done = subprocess.run([ROOT / "scripts" / "judges"], capture_output=True, timeout=INSTALLING, check=False)
-    assert done.returncode == 0, f"scripts/judges failed: {done.stderr.decode()[-2000:]}"
+    install("judges")
     return HOME
 
 

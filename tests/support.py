@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import zlib
 from collections import defaultdict
@@ -15,19 +18,24 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gramercy.images.caches import find_core
 from gramercy.images.sbcl import find_sbcl, sbcl_version
 from gramercy.testing.clients import HttpClient, StdioClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pytest
+    from collections.abc import Callable, Mapping, Sequence
 
     from gramercy.images.base import Reply
 
 # Longer than anything takes on a busy machine.
 BOUND = 60.0
+# Two tries, each of which scripts/fetch bounds, and one of another worker before.
+INSTALLING = 3600.0
+# The status of scripts/fetch for a registry that does not answer.
+UNANSWERED = 69
+ROOT = Path(__file__).parents[1]
 # Linux gives away those from 32768 on.
 PORTS = range(20_000, 32_000)
 _used = itertools.count()
@@ -36,6 +44,16 @@ _used = itertools.count()
 def start_server(*options: str, cwd: Path, **environment: str) -> StdioClient:
     """Start `gramercy serve` without colours and return its client on pipes."""
     return StdioClient.serve(*options, cwd=cwd, env={"NO_COLOR": "1", **environment})
+
+
+def said_besides(*servers: StdioClient) -> list[str]:
+    """Return the lines that servers wrote to standard error, without the one on how images are confined."""
+    lines = [line for server in servers for line in server.errors().splitlines()]
+    return [
+        line
+        for line in lines
+        if not re.match(r"gramercy: (sandbox: |WARNING, (the weaker|no) sandbox)", line)
+    ]
 
 
 def port_of(server: StdioClient) -> int:
@@ -71,10 +89,57 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
+def reap(pid: int) -> int:
+    """Wait for a child to end and return its exit code; one that outlives the bound is killed."""
+    end = monotonic() + BOUND
+    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+        if monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise AssertionError(f"process {pid} did not end within {BOUND:.0f} s")
+        threading.Event().wait(0.005)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+def install(script: str, *words: str) -> str:
+    """Run one of scripts/, which costs nothing when all is there; skip where its registry does not answer."""
+    return _installed([ROOT / "scripts" / script, *words])
+
+
+def fetch(*command: str | Path) -> None:
+    """Run pip within the bounds of our scripts; skip where its registry does not answer."""
+    _installed([ROOT / "scripts" / "fetch", "", "what this test needs", *command])
+
+
+def _installed(words: Sequence[str | Path]) -> str:
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALLING, check=False
+    )
+    said = done.stderr.decode("utf-8", "replace")
+    if done.returncode == UNANSWERED:
+        pytest.skip(said.strip().rpartition("\n")[2])
+    assert done.returncode == 0, f"{words} failed: {said[-2000:]}"
+    return done.stdout.decode().strip()
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process lives; one that has ended may stay in the table where the first reaps none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return stat.rpartition(") ")[2][0] not in "ZX"
+
+
+def files_of_processes(name: str) -> list[Path]:
+    """Return a file of every process below /proc; `glob` would raise for a process that ends meanwhile."""
+    return [entry / name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
 def children_of(pid: int) -> set[int]:
     """List the living processes below a process."""
     parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
+    for file in files_of_processes("stat"):
         try:
             state, parent = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:2]
         except OSError:  # it ended meanwhile

@@ -31,6 +31,7 @@ GramercyError
 │   └── ControlError            a process that serves cannot do what another terminal asks of it
 ├── ProtocolError               a request of a client is answered with a JSON-RPC error
 │   └── InvalidFrameError       what a client sent is no message
+│       ├── DeepFrameError      its JSON is nested too deeply to be read
 │       └── SilentFrameError    nor is it a request, so that it must not be answered
 ├── HttpError                   the HTTP transport answers a request itself
 ├── JsonTextError               a text is not strict JSON
@@ -58,7 +59,7 @@ GramercyError
     └── SandboxError            it cannot be confined as asked
 
 StoredSchemaWarning is no error but a warning: a stored schema says something else than its type signature.
-This module knows no other: it carries fields and builds texts, nothing else.
+This module knows no room: it carries fields and builds texts, nothing else.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from gramercy.text import counted, is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +104,7 @@ class TextPosition:
         """Show the line with a caret under the place, cut to a window so that huge lines stay readable."""
         first = max(0, self.column - 1 - width // 2)
         window = self.source_line[first : first + width]
-        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in window)
+        shown = "".join("\N{REPLACEMENT CHARACTER}" if is_hidden(c) else c for c in window)
         return f"  {shown}\n  {' ' * (self.column - 1 - first)}^"
 
 
@@ -195,10 +198,7 @@ class InvalidArgumentsError(ToolError):
         self.faults = tuple(faults)
         self.tool = tool
         self.example = example
-        count = len(self.faults)
-        head = (
-            f"Invalid arguments{f' for {tool}' if tool else ''} ({count} fault{'s' if count != 1 else ''}):"
-        )
+        head = f"Invalid arguments{f' for {tool}' if tool else ''} ({counted(len(self.faults), 'fault')}):"
         lines = [head, *(f"- {fault}" for fault in self.faults)]
         if example:
             lines.append(f"Corrected example: {example}")
@@ -211,8 +211,8 @@ class UnknownToolError(ToolError):
     def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
         self.name = name
         self.suggestions = tuple(suggestions)
-        hint = f"\nDid you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
-        super().__init__(f"Unknown tool: {name}{hint}")
+        self.hint = f"\nDid you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
+        super().__init__(f"Unknown tool: {name}{self.hint}")
 
 
 class BindingError(ToolError):
@@ -334,6 +334,10 @@ class InvalidFrameError(ProtocolError):
         super().__init__(code, message)
         self.id = id
         self.found = found
+
+
+class DeepFrameError(InvalidFrameError):
+    """A frame whose JSON is nested too deeply to be read: the request that it answers is not known."""
 
 
 class SilentFrameError(InvalidFrameError):

@@ -28,7 +28,7 @@ from gramercy.workbench.rewinding import Rewinding
 from gramercy.workbench.workplace import Tools, Workplace
 
 # Longer than anything takes on a busy machine.
-BOUND = 30.0
+BOUND = 60.0
 FULL = {"fs": {"readTextFile": True, "writeTextFile": True}, "elicitation": {"form": {}}}
 
 
@@ -170,12 +170,13 @@ class Host:
         for remark in self.remarks:
             tell(remark)
         workspace = Workspace(project)
-        tools = [*self.tools, *self.edit_tools(workspace), plan_tool()]
+        own = self.edit_tools(workspace)
+        tools = [*self.tools, *own, plan_tool()]
         agent = Agent(self.agent, "Work.", "Scripted/test", tools, self.agents)
         executor = Executor(Registry(), approver, policy=self.policy, journal=self.journal)
-        place = Workplace(
-            agent, Tools(agent.library, workspace=workspace), executor, project=project, limits=Limits()
-        )
+        undoable = frozenset(each.name for each in own)
+        parts = Tools(agent.library, workspace=workspace, of_image=undoable)
+        place = Workplace(agent, parts, executor, project=project, limits=Limits())
         place.open_provider = lambda _: self.model
         yield place
         self.closed.append(project)

@@ -18,15 +18,20 @@ from gramercy.tools.content import ImageBlock, ToolOutput
 from gramercy.toolsets.workspace import Workspace
 from tests.acp.editors import Editor, Host, call, choose, tool
 
+# The client library is installed from a registry.
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 PICTURE = ImageBlock(b"png", "image/png")
 LINES = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
 TOOLS = '''
 from gramercy import Registry, tool
 from gramercy.toolsets.editing import edit_tools
+from gramercy.toolsets.factory import SingleImage, Workshop
 from gramercy.toolsets.workspace import Workspace
+from gramercy.testing.image import MemoryImage
 
-files = Registry(edit_tools(None, Workspace(".")))
+files = Registry(edit_tools(Workshop(SingleImage(MemoryImage())), Workspace(".")))
 
 @tool(safety_level="dangerous")
 def erase(text: str) -> str:
@@ -62,6 +67,8 @@ def seen(judge, tmp_path_factory):
         "gramercy",
         "acp",
         away / "tester.gram",
+        "--tools",
+        away / "tester.py",
         "--journal",
         away / "journal.db",
     ]

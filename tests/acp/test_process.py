@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from gramercy import Agent
 from gramercy.testing.clients import StdioClient, frame
 from gramercy.workbench.sources import known_tools
 from tests.acp.editors import call, tool
-from tests.support import children_of, until
+from tests.support import children_of, is_running, until
 
 # An editor that is killed before it has answered a question; it tells the pid of the agent.
 EDITOR = """
@@ -63,7 +62,8 @@ def agent(tmp_path):
         made = Agent("tester", "Work.", f"Scripted/{away / 'script'}", tools)
         (away / "tester.gram").write_text(made.to_gram())
         (away / "tester.py").write_text(TOOLS)
-        words = ["acp", away / "tester.gram", "--journal", away / "journal.db", *options]
+        named = () if "--image" in options else ("--tools", away / "tester.py")
+        words = ["acp", away / "tester.gram", *named, "--journal", away / "journal.db", *options]
         return [sys.executable, "-m", "gramercy", *map(str, words)]
 
     return make
@@ -103,7 +103,7 @@ def test_the_end_of_the_input_ends_the_agent_and_its_image(agent, project):
         assert children
         _, code = client.hang_up()
         assert code == 0
-        until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+        until(lambda: not any(map(is_running, children)))
         assert "Traceback" not in client.errors()
     finally:
         client.close()
@@ -170,7 +170,7 @@ def test_nothing_runs_twice_or_unasked_when_an_editor_or_its_agent_is_killed(
         assert editor.stdout is not None
         pid = int(editor.stdout.readline())
         os.kill(pid if killed == "agent" else editor.pid, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    until(lambda: not is_running(pid))
     erased = project.parent / "away" / "erased"
     assert not erased.exists()
     again = StdioClient(*command, cwd=project)

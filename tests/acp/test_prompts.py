@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -13,6 +14,7 @@ from gramercy.journal.base import State
 from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.workbench.rewinding import Rewinding
 from tests.acp.editors import FULL, Editor, Host, Refused, call, choose, script, tool
 
 THREE = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
@@ -165,6 +167,24 @@ def test_the_rest_of_an_edit_can_be_rejected_at_once(tmp_path):
     editor = asyncio.run(talk())
     assert (tmp_path / "text").read_text() == THREE.replace("one", "ONE")
     assert len(editor.asked) == 2
+
+
+@pytest.mark.contract("clients.acp.rest")
+def test_the_rest_of_an_edit_can_be_taken_at_once_and_the_next_edit_asks_again(tmp_path):
+    """A day's real work: hunks had no "allow the rest" but the one for the whole session."""
+    (tmp_path / "text").write_text(THREE)
+    new = THREE.replace("one", "ONE").replace("five", "FIVE").replace("nine", "NINE")
+    again = call("edit_file", path="text", old="two", new="TWO")
+    model = script(call("edit_file", path="text", old=THREE, new=new), again, "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("reject", "allow-rest", "reject"))
+        await editor.say(await editor.begin(tmp_path), "shout")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert (tmp_path / "text").read_text() == new.replace("ONE", "one")
+    assert len(editor.asked) == 3
 
 
 @pytest.mark.contract("agents.acp.hunks")
@@ -392,9 +412,9 @@ def test_a_cancelled_message_ends_as_such_and_the_session_goes_on(tmp_path):
         editor = Editor(AcpEngine(host), {"session/request_permission": wait})
         session = await editor.begin(tmp_path)
         waiting = asyncio.ensure_future(editor.say(session, "erase"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         editor.notify("session/cancel", sessionId=session)
-        assert await asyncio.wait_for(waiting, 10) == "cancelled"
+        assert await asyncio.wait_for(waiting, 60) == "cancelled"
         assert editor.updates[-1]["status"] == "failed"
         assert editor.withdrawn == [1]
         assert await editor.say(session, "then not") == "end_turn"
@@ -419,7 +439,7 @@ def test_a_second_message_is_refused_while_the_first_is_answered(tmp_path):
         editor = Editor(AcpEngine(host), {"session/request_permission": wait})
         session = await editor.begin(tmp_path)
         first = asyncio.ensure_future(editor.say(session, "erase"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         with pytest.raises(Refused, match="is being answered"):
             await editor.say(session, "hurry")
         go.set()
@@ -472,6 +492,46 @@ def test_undo_takes_back_talk_and_files_together(tmp_path):
     assert editor.commands == ["undo", "compact", "model"]
     assert "Taken back: shout five" in editor.text()
     assert [each.text for each in model.requests[-1].messages] == ["hello", "Hello.", "and now?"]
+
+
+class _Waiting(Rewinding):
+    """Goes back when it is let."""
+
+    def __init__(self, place, begun, go):
+        super().__init__(place)
+        self._begun, self._go = begun, go
+
+    def back(self, *words):
+        self._begun.set()
+        assert self._go.wait(60)
+        return super().back(*words)
+
+
+@pytest.mark.contract("trust.heard.interrupted")
+def test_a_cancel_in_the_middle_of_an_undo_lets_it_come_to_its_end(tmp_path):
+    """What was begun is finished before the turn ends, and told; the turn ends as cancelled."""
+    (tmp_path / "text").write_text(THREE)
+    host = Host(script(call("edit_file", path="text", old="five", new="FIVE"), "Edited."))
+    begun, go = threading.Event(), threading.Event()
+    setattr(host, "rewinding", lambda place: _Waiting(place, begun, go))  # noqa: B010 - mypy knows its type
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("once"))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "shout five")
+        undo = asyncio.ensure_future(editor.say(session, "/undo"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        editor.notify("session/cancel", sessionId=session)
+        await asyncio.sleep(0)
+        go.set()
+        assert await undo == "cancelled"
+        assert (tmp_path / "text").read_text() == THREE
+        return editor
+
+    told = asyncio.run(talk()).text()
+    assert "Taken back: shout five" in told
+    assert "back: text" in told
+    assert "brought to its end" in told
 
 
 def test_compact_lets_a_summary_stand_for_what_was_said(tmp_path):
@@ -577,11 +637,11 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn_in_the_editor(tmp_pa
         editor = Editor(AcpEngine(host), {"session/request_permission": wait})
         session = await editor.begin(tmp_path / "project")
         answering = asyncio.ensure_future(editor.say(session, "erase"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         [record] = host.journal.records([State.AWAITING])
         assert record.facts.question is not None
         decide(host.journal, record.key, record.facts.question.seal, Approved("another terminal"))
-        assert await asyncio.wait_for(answering, 10) == "end_turn"
+        assert await asyncio.wait_for(answering, 60) == "end_turn"
         editor.drop()
         return editor
 

@@ -12,7 +12,7 @@ import pytest
 from gramercy.acp.engine import AcpEngine
 from gramercy.mcp.foreign import PinFile, connect_server
 from tests.acp.editors import Editor, Host, Refused, call, choose, script
-from tests.support import children_of, until
+from tests.support import children_of, is_running, until
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes.py"
 WORDS = ["-m", "gramercy", "serve", "--from", str(NOTES)]
@@ -50,7 +50,7 @@ def test_the_tools_of_a_server_are_looked_at_and_then_used(tmp_path):
         assert started
         await editor.say(session, "and now?")
         await editor.request("session/close", sessionId=session)
-        until(lambda: not any(Path(f"/proc/{child}").exists() for child in started))
+        until(lambda: not any(map(is_running, started)))
         return editor
 
     before = children_of(os.getpid())

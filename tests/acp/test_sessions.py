@@ -311,7 +311,7 @@ class SlowHost(Host):
     @contextmanager
     def open(self, *about):
         self.begun.set()
-        assert self.goes_on.wait(30)
+        assert self.goes_on.wait(60)
         if self.is_broken:
             raise SourceError("nothing opens here")
         with super().open(*about) as place:
@@ -332,7 +332,7 @@ def test_what_is_opened_for_a_request_that_was_cancelled_is_closed(tmp_path, met
         waiting = asyncio.ensure_future(editor.frame(json.dumps(message).encode()))
         await asyncio.to_thread(host.begun.wait, 10)
         editor.notify("$/cancel_request", requestId="mine")
-        answer = await asyncio.wait_for(waiting, 10)
+        answer = await asyncio.wait_for(waiting, 60)
         assert answer["error"]["code"] == -32800
         host.goes_on.set()
         assert await asyncio.to_thread(host.ended.wait, 10)
@@ -349,7 +349,7 @@ def test_nobody_waits_for_an_editor_that_has_gone():
     async def talk():
         editor = RealEditor()
         with pytest.raises(ExecutionError, match="has gone"):
-            await asyncio.wait_for(editor.ask("fs/read_text_file", {}), 10)
+            await asyncio.wait_for(editor.ask("fs/read_text_file", {}), 60)
 
     asyncio.run(talk())
 
@@ -370,9 +370,9 @@ def test_a_request_that_the_editor_cancels_stops(tmp_path):
         prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "go"}]}
         message = {"jsonrpc": "2.0", "id": "mine", "method": "session/prompt", "params": prompt}
         waiting = asyncio.ensure_future(editor.frame(json.dumps(message).encode()))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         editor.notify("$/cancel_request", requestId="mine")
-        answer = await asyncio.wait_for(waiting, 10)
+        answer = await asyncio.wait_for(waiting, 60)
         editor.drop()
         return answer
 
@@ -394,11 +394,11 @@ def test_a_session_that_answers_is_neither_loaded_nor_left_behind(tmp_path):
         editor = Editor(AcpEngine(host), {"session/request_permission": wait})
         session = await editor.begin(tmp_path)
         waiting = asyncio.ensure_future(editor.say(session, "erase"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         with pytest.raises(Refused, match="is being answered"):
             await editor.request("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         await editor.request("session/close", sessionId=session)
-        assert await asyncio.wait_for(waiting, 10) == "cancelled"
+        assert await asyncio.wait_for(waiting, 60) == "cancelled"
         editor.drop()
         return session
 

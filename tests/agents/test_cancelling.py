@@ -9,8 +9,8 @@ from contextlib import aclosing, suppress
 import pytest
 
 from gramercy import Executor, Limits, Registry, define_tool
+from gramercy.agents.agent import Loop
 from gramercy.agents.base import CallBegun
-from gramercy.agents.loop import Loop
 from gramercy.agents.talks import SessionTalk
 from gramercy.errors import AgentError, LimitReachedError
 from gramercy.execution.approval import Approved, Denied

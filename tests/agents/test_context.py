@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy.agents.context import ContextWindow, fenced
+from gramercy.agents.context import ContextWindow, fenced, rendered
 from gramercy.errors import InvalidMessageError
 
 
@@ -89,7 +89,7 @@ def test_kinds_are_listed_and_cleared_apart():
     assert window.clear("code") == 1
     window.add("code", "(g)", is_pinned=True)
     assert window.clear() == 2
-    assert window.render() == "## Context\n\n### ctx-4: code\n\n```\n(g)\n```"
+    assert rendered(window) == "## Context\n\n### ctx-4: code\n\n```\n(g)\n```"
 
 
 def test_lines_are_told_and_a_fence_is_longer_than_those_inside():

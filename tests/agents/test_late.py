@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gramercy import Agent, Approved, Denied, Executor, Registry, define_tool
+from gramercy.agents.agent import Loop
 from gramercy.agents.base import AgentEvent, CallBegun, CallEnded
 from gramercy.agents.compaction import compact
-from gramercy.agents.loop import Loop
 from gramercy.agents.talks import SessionTalk
 from gramercy.execution.approval import decide, resolve
 from gramercy.gram.agents import ModelName
@@ -205,7 +205,7 @@ def test_a_late_call_that_is_stopped_is_told_to_be_in_doubt_once(desk):
         parts = desk.agent.specification, desk.agent.library
         loop = Loop(*parts, talk=talk, provider=ScriptedProvider(), executor=executor)
         run = asyncio.create_task(loop.answer("and now?", talk.conversation, seen.append))
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run

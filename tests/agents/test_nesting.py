@@ -99,9 +99,12 @@ def test_approvals_of_a_nested_agent_reach_the_same_person_and_journal(answer):
 
 @pytest.mark.contract("agents.loop.nested-limits")
 def test_nested_agents_share_the_limits_of_the_run():
+    dug = []
     model = ScriptedProvider(called("worker", message="go"), *[called("dig")] * 5, "late", "later")
     with pytest.raises(LimitReachedError, match="limit of 3 calls") as caught:
-        team(lambda: "a hole").run("go", provider=model, limits=Limits(calls=3))
+        team(lambda: dug.append(1)).run("go", provider=model, limits=Limits(calls=3))
+    # The call of the worker is the first of the three.
+    assert len(dug) == 2
     assert is_in_order(caught.value.response.conversation)
 
 
@@ -128,7 +131,7 @@ def test_nested_agents_that_ask_nobody_run_side_by_side():
 
     async def met(request):
         del request
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 60)
         return "met"
 
     calls = [called("one", message="go"), called("two", message="go")]
@@ -151,8 +154,10 @@ def test_nested_agents_with_tools_that_are_not_safe_run_one_after_the_other():
 
 @pytest.mark.contract("agents.loop.binding")
 def test_every_mismatch_inside_is_told_with_its_place():
+    model = ScriptedProvider("never asked")
     with pytest.raises(BindingError) as caught:
-        Agent.from_gram(TEAM).run("go", provider=ScriptedProvider())
+        Agent.from_gram(TEAM).run("go", provider=model)
+    assert model.requests == []
     assert str(caught.value).splitlines()[1].startswith("- worker > dig: name: specified 'dig'")
 
 
@@ -168,11 +173,12 @@ def test_an_agent_inside_of_itself_is_refused():
 
 @pytest.mark.contract("agents.loop.nested-circles")
 def test_a_nest_that_is_too_deep_is_refused():
-    deep = specification("a40")
-    for number in range(39, -1, -1):
+    deep = specification("a32")
+    for number in range(31, 0, -1):
         deep = specification(f"a{number}", deep)
+    assert Agent.from_specification(deep).run("go", provider=ScriptedProvider("done")).content == "done"
     with pytest.raises(AgentError, match="deeper than 32 levels"):
-        Agent.from_specification(deep).run("go")
+        Agent.from_specification(specification("a0", deep)).run("go")
 
 
 @pytest.mark.contract("agents.loop.going-on")

@@ -43,7 +43,8 @@ TESTS = """\
 (in-package :shop-tests)
 (defun check ()
   (assert (= 150 (shop:discounted 200)))
-  (assert (= 225 (shop:total '(100 200)))))
+  (assert (= 225 (shop:total '(100 200))))
+  (uiop:quit 0))
 """
 USED = [
     "load-system",

@@ -118,7 +118,7 @@ def run_and_recover(tool, call, **options):
     ("call", "told"),
     [
         (called("stepp"), "Did you mean step?"),
-        (called("nothing_like_it"), "The tools are step"),
+        (called("nothing_like_it"), "Unknown tool: nothing_like_it"),
         ({"name": "step", "arguments": '{"text": '}, "JSON"),
         ({"name": "step", "arguments": "[1]"}, "object"),
         (called("step", text=7), "string"),
@@ -237,7 +237,7 @@ def test_what_is_above_the_ceiling_is_not_offered():
 @pytest.mark.contract("agents.loop.side-by-side")
 def test_safe_calls_of_an_answer_run_side_by_side():
     both = threading.Barrier(2)
-    meet = no_parameters("meet", lambda: both.wait(10))
+    meet = no_parameters("meet", lambda: both.wait(60))
     answering = ScriptedProvider([called("meet"), called("meet")], "done")
     response = agent_with(meet).run("go", provider=answering)
     assert [made.result.success for made in response.calls] == [True, True]

@@ -11,7 +11,7 @@ from gramercy.agents.shadow import MOST_KEPT, Shadow
 from gramercy.journal.memory import MemoryJournal
 from gramercy.providers.scripted import ScriptedProvider
 
-BOUND = 20
+BOUND = 60
 
 
 def tool(name, handler, **options):

@@ -189,7 +189,11 @@ def test_a_model_is_told_every_fault_of_its_arguments_and_shown_a_call_that_fits
 
 @pytest.mark.contract("decision.08.wrong-shape")
 @pytest.mark.parametrize(
-    "call", [{"id": "1"}, {"id": "1", "name": ""}, {"id": "1", "name": 7}, {"id": "1", "name": None}]
+    "call",
+    [
+        {"id": "1"},
+        *({"id": "1", "name": name, "arguments": {}} for name in ("", 7, None)),
+    ],
 )
 def test_a_call_without_a_name_is_refused_as_such(call: Any) -> None:
     """Decision 8."""
@@ -202,8 +206,10 @@ def test_a_call_without_a_name_is_refused_as_such(call: Any) -> None:
 @pytest.mark.parametrize("arguments", [[1], 7, "[]", "seven", True])
 def test_a_call_whose_arguments_are_no_object_is_refused_as_such(arguments: Any) -> None:
     """Decision 8."""
-    result = run(named("act"), arguments)
-    assert not result.success
+    ran: list[Any] = []
+    result = run(define_tool("act", "Act.", [], handler=ran.append), arguments)
+    assert (result.success, ran) == (False, [])
+    assert "- (arguments): expected" in result.content
     assert "object" in result.content
 
 

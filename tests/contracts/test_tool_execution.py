@@ -136,8 +136,30 @@ def test_an_encoded_call_fits_the_schema_of_the_contract(
         for arguments in ({}, {"symbol": "car"}, {"deep": [{"a": None}]}):
             CALL.validate(encoded(ToolCall("call_abc123", tool.name, arguments)))
     CALL.validate(encoded(ToolCall("call_abc123", "get_last_error")))
-    assert not CALL.is_valid(encoded(ToolCall("call_abc123", "Not A Name", {})))
-    assert not CALL.is_valid({"id": "call_abc123", "name": "describe_symbol"})
+
+
+@pytest.mark.contract(
+    "002.schema.call.id", "002.schema.call.name", "002.schema.call.arguments", "002.schema.call.required"
+)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({key: wrong} for key in ("id", "name", "arguments") for wrong in (..., 7, None)),
+        *({"name": wrong} for wrong in ("", "Not A Name", "now!")),
+        *({"arguments": wrong} for wrong in ("[1]", "seven")),
+    ],
+)
+def test_the_executor_runs_no_call_that_the_schema_of_the_contract_refuses(changed: dict[str, Any]) -> None:
+    """Seed 002, JSON Schema, tool_call: what does not fit is answered, and nothing runs."""
+    ran: list[Any] = []
+    executor = Executor(Registry([define_tool("now", "Tell the time.", [], handler=ran.append)]))
+    whole = {"id": "call_1", "name": "now", "arguments": {}}
+    given = {key: value for key, value in {**whole, **changed}.items() if value is not ...}
+    assert not CALL.is_valid(given)
+    assert executor.execute(given).success is False
+    assert ran == []
+    assert executor.execute(whole).success
+    assert ran == [{}]
 
 
 @pytest.mark.contract(

@@ -43,8 +43,8 @@ def test_a_model_calls_a_tool_by_name(describe_symbol: Tool) -> None:
     [result] = executor.execute_tool_calls(
         [{"id": "call_1", "name": "describe_symbol", "arguments": {"symbol": "len"}}]
     )
-    assert result.success
-    assert "Return the number of items" in result.content
+    assert (result.id, result.success, result.error) == ("call_1", True, None)
+    assert result.content == f"len is a builtin_function_or_method: {len.__doc__}"
 
 
 @pytest.mark.contract("000.define-tool.positional", "000.define-tool.returns-tool")
@@ -342,13 +342,21 @@ def test_a_handler_that_cannot_take_one_mapping_is_refused(handler: Any) -> None
 
 @pytest.mark.contract("000.invariant.handler-returns-anything")
 @pytest.mark.parametrize(
-    "value", [7, 2.5, True, b"bytes", {"a": {1, 2}}, {3}, object(), Path("x"), [None, []]]
+    ("value", "text"),
+    [
+        (7, "7"),
+        (2.5, "2.5"),
+        (b"bytes", "b'bytes'"),
+        ({"a": 1}, '{"a": 1}'),
+        ({3}, "{3}"),
+        (Path("x"), repr(Path("x"))),
+        ([None, []], "(nil ())"),
+    ],
 )
-def test_a_handler_may_return_any_value(value: Any) -> None:
+def test_a_handler_may_return_any_value(value: Any, text: str) -> None:
     """Seed 000, Invariant 5."""
     result = run(tool_with(lambda _: value))
-    assert result.success
-    assert result.content
+    assert (result.success, result.content) == (True, text)
 
 
 @pytest.mark.contract("000.invariant.registered-to-be-usable")
@@ -356,7 +364,8 @@ def test_a_tool_that_is_not_registered_cannot_be_called(describe_symbol: Tool) -
     """Seed 000, Invariant 6."""
     tool, registry = describe_symbol, Registry()
     call = {"id": "call_1", "name": tool.name, "arguments": {"symbol": "len"}}
-    assert not Executor(registry).execute(call).success
+    refused = Executor(registry).execute(call)
+    assert (refused.success, refused.error) == (False, "Unknown tool: describe_symbol")
     registry.register(tool)
     assert Executor(registry).execute(call).success
 

@@ -209,13 +209,18 @@ def test_a_parameter_without_a_type_is_refused() -> None:
 def test_a_telling_error_reaches_the_model_word_for_word() -> None:
     """Seed 000, Best Practices, Error Messages."""
     text = "Symbol FOO not found in package BAR (status: EXTERNAL)"
-    assert text in run(raising(LookupError(text))).content
+    result = run(raising(LookupError(text)))
+    assert (result.success, result.error, result.content) == (
+        False,
+        f"Tool error: {text}",
+        f"Tool error: {text}",
+    )
 
 
 @pytest.mark.contract("000.practice.bare-errors")
 def test_an_error_without_a_message_is_named_by_its_kind() -> None:
     """Seed 000, Best Practices, Error Messages."""
-    assert "ZeroDivisionError" in run(raising(ZeroDivisionError())).content
+    assert run(raising(ZeroDivisionError())).content == "Tool error: ZeroDivisionError"
 
 
 # Testing Contract
@@ -224,12 +229,15 @@ def test_an_error_without_a_message_is_named_by_its_kind() -> None:
 @pytest.mark.contract(
     "000.testing.register", "000.testing.get", "000.testing.call-handler", "000.testing.verify"
 )
-def test_a_tool_can_be_tried_by_hand(write_file: Tool) -> None:
+def test_a_tool_can_be_tried_by_hand(write_file: Tool, tmp_path: Path) -> None:
     """Seed 000, Manual Testing: register, get, call the handler, look at what comes."""
     registry = Registry()
     registry.register(write_file)
     tool = registry.get("write_file")
     assert tool is not None
+    path = tmp_path / "notes.txt"
+    assert tool.handler({"path": str(path), "content": "hello"}) == f"Wrote 5 bytes to {path}"
+    assert path.read_text("utf-8") == "hello"
     with pytest.raises(KeyError, match="path"):
         tool.handler({"content": "hello"})
 

@@ -112,7 +112,10 @@ def test_a_tool_of_the_same_name_replaces_the_earlier_one(registry: Registry) ->
     later = registry.register(named("describe_symbol", "cautious", "other"))
     assert registry.get("describe_symbol") is later
     assert registry.names() == before
-    assert Executor(registry).execute({"id": "1", "name": "describe_symbol"}).content == "describe_symbol"
+    assert (
+        Executor(registry).execute({"id": "1", "name": "describe_symbol", "arguments": {}}).content
+        == "describe_symbol"
+    )
 
 
 @pytest.mark.contract("001.register.idempotent")
@@ -247,6 +250,8 @@ def test_a_tool_is_found_under_each_of_its_categories(registry: Registry) -> Non
     """Seed 001, Tool Discovery."""
     for category in ("introspection", "xref"):
         assert "who_calls" in names(registry.select(categories=[category]))
+    assert "who_calls" not in names(registry.select(categories=["buffer"]))
+    assert "who_calls" in names(registry.select(categories=["buffer", "xref"]))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +273,7 @@ def test_the_level_decides_whether_a_tool_runs_is_logged_or_asked_about(
     asked: list[Any] = []
     executor = Executor(Registry([named("act", level)]), lambda *question: asked.append(question))
     with caplog.at_level(logging.INFO, "gramercy"):
-        result = executor.execute({"id": "1", "name": "act"})
+        result = executor.execute({"id": "1", "name": "act", "arguments": {}})
     assert (result.success, bool(caplog.records), bool(asked)) == (runs, logs, asks)
 
 
@@ -308,5 +313,5 @@ def test_the_executor_answers_a_call_of_an_unknown_tool_with_an_error(registry: 
     """Seed 001, Error Handling."""
     result = Executor(registry).execute({"id": "1", "name": "nonexistent", "arguments": {}})
     assert not result.success
-    assert result.error is not None
-    assert result.error.splitlines()[0] == "Unknown tool: nonexistent"
+    assert result.error == "Unknown tool: nonexistent"
+    assert result.content.startswith("Unknown tool: nonexistent\nThe tools are ")

@@ -114,7 +114,9 @@ def test_a_call_without_the_arguments_that_its_tool_needs_says_which(client):
     """Seed 003, Request: to the model, since it is the one who can mend it."""
     result = client.ask("tools/call", name="evaluate-lisp")["result"]
     assert result["isError"]
-    assert "code" in result["content"][0]["text"]
+    fault = result["content"][0]["text"].splitlines()[1]
+    assert fault.startswith("- code: expected string")
+    assert fault.endswith("received nothing: it is required")
 
 
 @pytest.mark.contract("003.values.one-line-each", "003.values.no-error")
@@ -228,3 +230,17 @@ def test_what_clients_of_other_servers_send_is_taken_and_told(client):
     assert loaded.endswith("\n\nsystem-name was taken as system.")
     assert text("list-definitions", type="macro") == "No macros.\n\ntype macro was taken as macros."
     assert "system" in text("load-system", system_nam="asdf")
+
+
+@pytest.mark.contract("003.letter.exact-texts")
+def test_what_is_told_besides_stands_in_a_text_of_its_own(client):
+    """Seed 003, evaluate-lisp: also with the default tools the first text is the contract's."""
+    value = evaluate(client, "(list 1 2)")
+    assert [block["type"] for block in value["content"]] == ["text", "text"]
+    assert value["content"][0]["text"] == "=> (1 2)"
+    assert re.fullmatch(r"\[object \d+\]", value["content"][1]["text"])
+    error = evaluate(client, "(nonexistent-function)")
+    first, second = (block["text"] for block in error["content"])
+    assert first.startswith("[ERROR] UNDEFINED-FUNCTION\nThe function ")
+    assert "keeps this moment" not in first
+    assert re.match(r"m\d+ keeps this moment: error_frames", second)

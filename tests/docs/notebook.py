@@ -15,7 +15,7 @@ import traceback
 from types import ModuleType
 
 # Longer than any example may take; a block that hangs ends this process with a traceback.
-LIMIT = 30
+LIMIT = 120
 
 
 def run(code: str, page: str, line: int, namespace: dict[str, object]) -> dict[str, str]:

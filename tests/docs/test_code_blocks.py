@@ -25,9 +25,14 @@ MODEL = "model"
 # Pages that say so get a service that plays every model.
 SERVICE = "service"
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
+# They start programs by the hundred.
+LONG = ("docs/how-to/", "docs/reference/cli.md")
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else []) for name in PAGES],
+)
 def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     """Style: every code block in README and docs is executed by a test."""
     page = PAGES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,14 +58,44 @@ def test_every_command_is_documented() -> None:
     assert sorted(set(commands("gramercy", cli)) - headings("docs/reference/cli.md")) == []
 
 
+def test_every_option_is_under_its_command_or_in_the_section_that_it_names() -> None:
+    """The page tells the options of images once; a command that has them refers to that section."""
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## ")[1:]}
+    shared = listed_options(sections["Options of images"])
+    missing, referring = [], 0
+    for names, command in every_command("gramercy", cli):
+        own, reference, excepted = sections[names].partition("[options of images](#options-of-images)")
+        told = listed_options(own)
+        if reference:
+            told |= shared - set(re.findall(r"`(--[\w-]+)`", excepted))
+            referring += 1
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                words = {word for word in (*option.opts, *option.secondary_opts) if word.startswith("--")}
+                missing += [(names, word) for word in sorted(words - told)]
+    assert missing == []
+    assert min(len(shared), referring) > 10
+
+
+def listed_options(section: str) -> set[str]:
+    """Return the options that begin a line of a help or a row of a table; not those that prose names."""
+    rows = re.findall(r"^(?:  |\| `)(--?[a-zA-Z].*?)(?:  |`|$)", section, re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"--[\w-]+", row)}
+
+
 def commands(names: str, command: click.Command) -> Iterator[str]:
-    yield names
+    yield from (words for words, _ in every_command(names, command))
+
+
+def every_command(names: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield names, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from commands(f"{names} {name}", inner)
+            yield from every_command(f"{names} {name}", inner)
 
 
 def test_every_error_is_documented() -> None:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = Path(__file__).with_name("notebook.py")
-SECONDS = 30
+# Longer than anything takes on a busy machine.
+SECONDS = 120
 # Bold and colours, which a terminal shows and a page cannot.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

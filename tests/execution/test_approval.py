@@ -338,7 +338,7 @@ def test_the_model_is_told_of_an_edit_also_when_the_call_fails(run):
         )
     )
     result = run(shop.executor, call())
-    assert result.error == "Tool error: division by zero (ZeroDivisionError)"
+    assert result.error == "Tool error: division by zero"
     assert result.content.startswith("[A person changed the arguments before approving")
     assert result.content.endswith(result.error)
 

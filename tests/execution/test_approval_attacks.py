@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from gramercy import Approved, Executor, Modified, Policy, Registry, define_tool
-from gramercy.errors import MovedError
+from gramercy.errors import ForgedRecordError, MovedError
 from gramercy.execution.approval import decide
 from gramercy.execution.results import Attempt, Recorder
 from gramercy.journal.audit import verify_journal
@@ -288,13 +288,14 @@ def test_an_event_that_is_forged_approves_nothing(desk):
 
 
 @pytest.mark.contract("journal.guard.forged")
-def test_a_question_that_hides_what_runs_is_asked_again(desk):
-    """Attack: the person is shown another text than that of the call, and approves it."""
+def test_a_question_that_hides_what_runs_is_not_approved_and_asked_again(desk):
+    """Attack: the journal shows another text than that of the call, and a person would approve it."""
     record = desk.ask()
     step, kept = desk.contents(record, "awaiting")
     kept["question"]["text"] = kept["question"]["text"].replace("harmless", "nothing at all")
     desk.attack("UPDATE contents SET text = ? WHERE key = ? AND step = ?", json.dumps(kept), record.key, step)
-    desk.approve(record)
+    with pytest.raises(ForgedRecordError, match="was changed from outside"):
+        desk.approve(record)
     result, journal = desk.come_back()
     assert "waits for a person's approval" in result.error
     changes = journal.record(record.key).facts.question.changes

@@ -44,7 +44,7 @@ def test_an_exception_becomes_the_text_of_the_contract(run):
         raise ValueError("Symbol XYZ not found")
 
     result = answer_to(run, handle)
-    assert (result.success, result.error) == (False, "Tool error: Symbol XYZ not found (ValueError)")
+    assert (result.success, result.error) == (False, "Tool error: Symbol XYZ not found")
     assert result.content == result.error
     assert "execution_time_ms" in result.metadata
 
@@ -61,19 +61,20 @@ class MuteError(Exception):
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (Odd("strange"), "Tool error: strange (Odd)"),
-        (SystemExit(3), "SystemExit"),
-        (asyncio.CancelledError("by itself"), "Tool error: by itself (CancelledError)"),
+        (Odd("strange"), "Tool error: strange"),
+        (SystemExit(3), "Tool error: 3 (SystemExit)"),
+        (asyncio.CancelledError("by itself"), "Tool error: by itself"),
+        (KeyError("name"), "Tool error: 'name' (KeyError)"),
         (StopIteration(4), "StopIteration"),
         (StopAsyncIteration(), "StopAsyncIteration"),
         (MuteError(), "Tool error: MuteError"),
-        (ExceptionGroup("several", [ValueError("a")]), "several (1 sub-exception) (ExceptionGroup)"),
-        (RecursionError("too deep"), "too deep (RecursionError)"),
+        (ExceptionGroup("several", [ValueError("a")]), "Tool error: several (1 sub-exception)"),
+        (RecursionError("too deep"), "Tool error: too deep"),
         (MemoryError(), "Tool error: MemoryError"),
         (ValueError("x" * 100_000), "x…"),
-        (ValueError("half \ud800"), "half \ufffd (ValueError)"),
+        (ValueError("half \ud800"), "Tool error: half \ufffd"),
         (UnknownToolError("inner"), "Tool error: Unknown tool: inner"),
-        (TimeoutError("its own"), "its own (TimeoutError)"),
+        (TimeoutError("its own"), "Tool error: its own"),
     ],
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -264,7 +265,8 @@ def test_an_unknown_tool_is_answered(run):
     """Seed 002, Unknown Tool."""
     executor = Executor(Registry([make(str, "describe_symbol"), make(str, "write_file", "dangerous")]))
     result = run(executor, call("describe_simbol"))
-    assert result.error == "Unknown tool: describe_simbol\nDid you mean describe_symbol?"
+    assert result.error == "Unknown tool: describe_simbol"
+    assert result.content == "Unknown tool: describe_simbol\nDid you mean describe_symbol?"
     assert (result.success, result.metadata) == (False, {})
 
 
@@ -353,6 +355,7 @@ def test_cautious_tools_run_and_are_logged_with_their_arguments(run, caplog):
     secret = call(text="password = 'hunter2'; " + "x" * 5_000)
     run(Executor(Registry([make(lambda _: "", level="cautious")])), secret)
     assert "password = '…'; xxx" in caplog.text
+    assert "hunter2" not in caplog.text
     assert len(caplog.text) < 700
     caplog.clear()
     executor = Executor(Registry([make(lambda _: 1 / 0, level="dangerous")]), lambda *_: "approved")

@@ -315,6 +315,14 @@ def test_a_project_lets_no_tool_pass_where_those_that_it_is_like_are_held():
     assert Policy([Rule(Action.ALLOW, ("try",)), mine]).why(tool, {}).action == "allow"
 
 
+def test_a_project_that_asks_about_a_tool_does_not_put_it_back_under_the_rules_of_its_like():
+    """A file that only tightens adds its own word, and not what the person's rules say of another tool."""
+    like = Likeness("run", ("files",), {"path": "path"})
+    tool = dataclasses.replace(make("try", "cautious"), judged_as=(like,))
+    mine = [Rule(Action.ALLOW, ("try",)), Rule(Action.DENY)]
+    assert Policy([tightening("ask"), *mine]).why(tool, {}).action == "ask"
+
+
 def test_rules_that_only_tighten_hold_against_what_comes_after_them_alone():
     """What the person gives with a command comes before a project's rules."""
     deny, allow = tightening("deny"), Rule(Action.ALLOW)

@@ -136,8 +136,9 @@ def test_both_roads_give_the_same(run, inline):
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_dict_and_a_tool_call_give_the_same(run, inline):
     """Performance design: the public type takes the same road as plain data."""
-    dicts = [call for call in CALLS if isinstance(call, dict) and call.get("arguments") is not None]
-    structs: list[Any] = [ToolCall(call.get("id", ""), call["name"], call["arguments"]) for call in dicts]
+    whole = [call for call in CALLS if isinstance(call, dict) and "id" in call]
+    dicts = [call for call in whole if call.get("arguments") is not None]
+    structs: list[Any] = [ToolCall(call["id"], call["name"], call["arguments"]) for call in dicts]
     for one, other in zip(
         Road(inline=inline).trace(run, dicts), Road(inline=inline).trace(run, structs), strict=True
     ):

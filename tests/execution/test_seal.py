@@ -270,7 +270,12 @@ def test_a_seal_is_the_same_in_another_process():
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         told = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", PROGRAM],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         found.append(told.stdout.split())
     assert found[0] == found[1]

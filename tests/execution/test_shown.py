@@ -1,6 +1,8 @@
 """What is shown of a call can be read back to the character, or its approval does not count."""
 
+import dataclasses
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -76,8 +78,8 @@ def pay(amount: int, note: str = "") -> str:
     return f"paid {amount} {len(note)}"
 
 
-def run(handler, **options):
-    executor = Executor(Registry([pay]), handler, **options)
+def run(handler, tool=pay, **options):
+    executor = Executor(Registry([tool]), handler, **options)
     note = "thanks " * 5_000
     return executor.execute({"id": "1", "name": "pay", "arguments": {"amount": 1, "note": note}})
 
@@ -118,9 +120,11 @@ def test_nothing_runs_but_the_arguments_that_were_approved(monkeypatch, answer):
         attempt.arguments["amount"] = 9999
 
     monkeypatch.setattr(Recorder, "started", started)
-    result = run(lambda *_: answer)
+    paid: list[Any] = []
+    result = run(lambda *_: answer, dataclasses.replace(pay, handler=paid.append, function=None))
     assert not result.success
     assert "these are not the arguments that were approved" in result.error
+    assert paid == []
 
 
 @pytest.mark.contract("trust.approval.reason")

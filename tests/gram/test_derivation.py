@@ -1,4 +1,4 @@
-"""Signatures derived from JSON Schemas and from Python functions."""
+"""Signatures derived from JSON Schemas."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.errors import GramError, InvalidSchemaError, SpecificationError, TypeSignatureError
+from gramercy.errors import GramError, InvalidSchemaError, TypeSignatureError
 from gramercy.gram.json_schema import canonical_schema
-from gramercy.gram.signatures.signature import (
-    function_to_signature,
-    json_schema_to_signature,
-    type_signature_to_json_schema,
-)
+from gramercy.gram.signatures.signature import json_schema_to_signature, type_signature_to_json_schema
 from gramercy.gram.syntax.reader import read
 
 keys = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -150,47 +146,3 @@ def test_what_no_signature_can_say_is_refused(schema):
     """Arguments are an object, and JSON has no NaN."""
     with pytest.raises(GramError):
         json_schema_to_signature(schema)
-
-
-def greet(name: str, times: int = 1, title: str | None = None) -> str:
-    """Greet somebody.
-
-    Args:
-        name: Who is greeted.
-        times: How often.
-    """
-    return f"{title} {name}" * times
-
-
-def test_a_function_has_a_signature():
-    """Design of the gram layer, Python function to signature."""
-    assert function_to_signature(greet).to_gram() == (
-        '(::Text {paramName:"name", description:"Who is greeted."})'
-        '==>(::Int {paramName:"times", description:"How often.", default:1})'
-        '==>(::Text {paramName:"title", optional:true})==>(::Text)'
-    )
-
-
-def test_the_signature_of_a_function_names_its_result():
-    """A result that no type says is text, as a model will see it."""
-
-    def numbers() -> list[int]:
-        return []
-
-    def nothing() -> None:
-        return None
-
-    def unknown() -> complex:
-        return 1j
-
-    assert [function_to_signature(item).to_gram() for item in (numbers, nothing, unknown)] == [
-        "()==>(::`[Int]`)",
-        "()==>(::String)",
-        "()==>(::String)",
-    ]
-
-
-def test_a_function_that_cannot_be_described_has_no_signature():
-    """The reason is that of the annotation."""
-    with pytest.raises(SpecificationError, match=r"'x' of .*has no annotation"):
-        function_to_signature(lambda x: x)

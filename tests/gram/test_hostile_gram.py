@@ -118,6 +118,7 @@ def test_bad_text_of_any_size_gives_a_short_clear_error(name: str, strict: bool)
 
 
 @pytest.mark.parametrize("name", GOOD)
+@pytest.mark.slow
 def test_good_text_of_any_size_is_read(name: str) -> None:
     """Nothing in the reader is quadratic."""
     text = GOOD[name](MANY)
@@ -127,6 +128,7 @@ def test_good_text_of_any_size_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
+@pytest.mark.slow
 def test_good_text_of_some_size_is_printed_and_formatted(name: str) -> None:
     """Nothing in the printer and the formatter is quadratic either."""
     text = GOOD[name](MANY // 10)

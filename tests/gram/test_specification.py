@@ -20,6 +20,7 @@ from gramercy.gram.specification import (
 )
 from gramercy.gram.syntax.formatter import format_gram
 from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.scanner import SYMBOL
 
 SEED_GRAM = """\
 [sayHello:ToolSpecification {
@@ -305,7 +306,7 @@ signatures = st.sampled_from(
 )
 specifications = st.builds(
     create_tool_specification,
-    shown,
+    st.from_regex(SYMBOL, fullmatch=True),
     words | st.text(alphabet='ab`/\n\t\r {}"\\', min_size=1).filter(str.strip),
     signatures,
     safety=st.none() | st.sampled_from(SAFETY_WORDS),

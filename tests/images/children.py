@@ -32,7 +32,8 @@ SBCL = shutil.which("sbcl") or ""
 PATIENCE = 60.0
 AREA = 131072
 HEADER = 4096
-SIZE = HEADER + 2 * AREA
+# Two areas, then the places of four jobs: a header, a ring and room for a reply.
+SIZE = HEADER + 2 * AREA + 4 * (HEADER + 131072 + 65536)
 
 
 def readable(files, seconds):

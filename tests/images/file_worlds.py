@@ -18,6 +18,7 @@ from gramercy.images.files import places, replacing
 from gramercy.images.files.changes import ChangeSet, compared
 from gramercy.images.files.restoring import restore
 from gramercy.images.files.store import Store
+from tests.support import reap
 
 
 def put(root, path, content="x", mode=0o644):
@@ -101,7 +102,7 @@ def killed_at(base, place):
 
         restore(store, changes, held_open=held, at=at)
         os._exit(0)
-    return os.waitpid(process, 0)[1] == signal.SIGKILL
+    return reap(process) == -signal.SIGKILL
 
 
 if __name__ == "__main__":

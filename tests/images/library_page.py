@@ -26,8 +26,10 @@ LIST = """
 ## Threads of compiled libraries
 
 A copy of a process has only the thread that makes it. Before a state is kept, the owner of every other thread is looked
-up: the library whose function it was started with. Threads of Python code always prevent a copy. For compiled libraries there is a list,
-found by trying:
+up: the library whose function it was started with. A thread of Python code prevents a copy unless it waits, with nothing in hand, in
+one of three places: as a thread of a `ThreadPoolExecutor` for work (asyncio's default one among them), as the monitor of tqdm, or as a
+listener of `logging.handlers`. Its whole stack decides, never its name. The copy works without it: a pool starts new threads, the others
+run there again before code does. For compiled libraries there is a list, found by trying:
 
 | library | a copy with its threads | tried | |
 |---|---|---|---|

@@ -112,6 +112,20 @@ class Plant(pydantic.BaseModel):
     name: str
     height: float
 def go(): return Plant.model_validate_json('{"name": "rose", "height": "1.5"}').height"""),
+    _python("tqdm", """
+import io, tqdm
+def go(): return sum(tqdm.tqdm(range(99), file=io.StringIO()))""",
+        remark="its monitor is a thread that waits: a copy is made beside it, and the monitor runs in the copy again"),
+    _python("Django", """
+import django
+from django.conf import settings
+settings.configure(DATABASES={'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'site.sqlite3'}}, INSTALLED_APPS=['django.contrib.contenttypes'])
+django.setup()
+from django.core.management import call_command
+call_command('migrate', verbosity=0)
+from django.contrib.contenttypes.models import ContentType
+def go(): return ContentType.objects.get_for_model(ContentType).model""",
+        remark="its database of SQLite goes back with the state; runserver and its reloader are threads, which hold states back"),
     _python("sqlite3, in memory", """
 import sqlite3
 base = sqlite3.connect(':memory:')
@@ -135,6 +149,14 @@ async def go(): return await asyncio.to_thread(pow, 2, 5)""", "await go()", pack
 from concurrent.futures import ThreadPoolExecutor
 pool = ThreadPoolExecutor(2)
 def go(): return sum(pool.map(abs, (-1, -2)))""", package=""),
+    _python("logging, QueueListener", """
+import io, logging, logging.handlers, queue
+source, sink = queue.Queue(), io.StringIO()
+listener = logging.handlers.QueueListener(source, logging.StreamHandler(sink))
+listener.start()
+def go():
+    source.put(logging.makeLogRecord({'msg': 'hello'})); source.join()
+    return sink.getvalue().splitlines()[-1]""", package=""),
     _python("ThreadPoolExecutor, shut down", """
 from concurrent.futures import ThreadPoolExecutor
 def go():

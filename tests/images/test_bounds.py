@@ -14,15 +14,15 @@ from time import monotonic, sleep
 
 import pytest
 
-from gramercy.images import bounds
+from gramercy.images import bounds, kin
 from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
-from gramercy.images.present import Thrift
 from gramercy.images.sandbox import Confinement, Grants, why_not
 from gramercy.images.spawning import Spawned
+from gramercy.images.thrift import Thrift
 
-WAIT = 20.0
+WAIT = 60.0
 PROC = Path("/proc")
 SLEEPER = ["sleep", "1000"]
 START = {
@@ -62,7 +62,7 @@ time.sleep(1000)
 def sleepers(image):
     """Return the processes below an image that run `sleep`."""
     zygote = image.processes()["zygote"]
-    return [process for process in bounds.descendants(zygote) if b"sleep" in command(process)]
+    return [process for process in kin.descendants(zygote) if b"sleep" in command(process)]
 
 
 def command(process):
@@ -98,6 +98,15 @@ def named(image):
 def test_a_reset_without_any_says_nothing(image):
     image.evaluate("1")
     assert image.reset() == []
+
+
+def test_a_reset_does_not_take_copies_that_are_kept_for_processes_of_the_users(image):
+    """The copy of an error that has not said hello yet, and those dropped that have not ended yet."""
+    failing = {"python": "1 / 0", "sbcl": "(car 1)"}[image.language]
+    for errors in (1, 2, 1, 3, 1, 6, 1, 1):
+        for _ in range(errors):
+            assert not image.evaluate(failing).ok
+        assert image.reset() == []
 
 
 def test_a_copy_that_code_forked_is_told_as_one(image):
@@ -149,7 +158,7 @@ def test_a_fork_bomb_ends_at_a_bound_and_the_state_before_is_back(language, tmp_
         assert "processes, and 256 are allowed" in reply.error.message
         assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
         zygote = image.processes()["zygote"]
-        wait_until(lambda: len(bounds.descendants(zygote)) < 10)
+        wait_until(lambda: len(kin.descendants(zygote)) < 10)
     finally:
         image.close()
 
@@ -159,7 +168,7 @@ def test_a_fork_bomb_ends_at_a_bound_and_the_state_before_is_back(language, tmp_
 def test_kept_states_together_have_a_bound_of_memory(tmp_path):
     """An array that is written anew in each call makes every kept state as big as itself."""
     image = open_image("python", project=tmp_path, environment=Environment(memory_mb=512))
-    image._lifecycle.thrift = Thrift(heavy_bytes=64 << 20, seconds=0)
+    image._lifecycle.thrift = Thrift(heavy_bytes=64 << 20, part=1e9)
     try:
         image.evaluate("held = bytearray(200 << 20)")
         notes = []
@@ -169,7 +178,7 @@ def test_kept_states_together_have_a_bound_of_memory(tmp_path):
         dropped = [note for note in notes if "Kept states may use 1024 MB together: c" in note]
         assert dropped, notes
         kept = image.checkpoints()
-        used = sum(bounds.shared_out_bytes(pid) for pid in image._lifecycle.usage.kept_pids())
+        used = sum(kin.shared_out_bytes(pid) for pid in image._lifecycle.usage.kept_pids())
         # The bound, and what differs between two looks.
         assert used < 1100 << 20
         assert kept[-1].is_current
@@ -222,43 +231,61 @@ def is_gone(ending):
     return not any(command(int(path.name)).endswith(ending) for path in PROC.glob("[0-9]*"))
 
 
+def test_a_process_that_ends_while_all_are_listed_is_left_out(monkeypatch):
+    """Reading its file fails with ESRCH or ENOENT; closing an image died of that."""
+    ended = subprocess.Popen(["true"])
+    open_file = os.open(f"/proc/{ended.pid}/stat", os.O_RDONLY)
+    ended.wait(60)
+    try:
+        real = os.open
+        monkeypatch.setattr(kin, "numbers", lambda: [ended.pid, os.getpid()])
+        assert list(kin.living()) == [os.getpid()]
+        stat_of_ended = f"/proc/{ended.pid}/stat"
+        monkeypatch.setattr(
+            os, "open", lambda path, *a: os.dup(open_file) if path == stat_of_ended else real(path, *a)
+        )
+        assert list(kin.living()) == [os.getpid()]
+    finally:
+        os.close(open_file)
+
+
 def test_only_descendants_are_ended():
     """A process that is not below the one given is never touched, whatever its number."""
     other = subprocess.Popen(SLEEPER)
     middle = subprocess.Popen([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
     try:
-        wait_until(lambda: any(command(each).startswith(b"sleep") for each in bounds.descendants(middle.pid)))
-        assert bounds.end_processes(middle.pid, set()) == ["sleep 1000"]
+        wait_until(lambda: any(command(each).startswith(b"sleep") for each in kin.descendants(middle.pid)))
+        assert kin.end_processes(middle.pid, set()) == ["sleep 1000"]
         assert middle.wait(WAIT) == 0
         assert other.poll() is None
-        assert bounds.end_processes(other.pid, set()) == []
+        assert kin.end_processes(other.pid, set()) == []
     finally:
         for each in (other, middle):
             each.kill()
-            each.wait()
+            each.wait(WAIT)
 
 
 def test_what_is_spared_stays():
     middle = subprocess.Popen([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
     try:
-        wait_until(lambda: bounds.descendants(middle.pid))
-        (below,) = bounds.descendants(middle.pid)
-        assert bounds.end_processes(middle.pid, {below}) == []
+        wait_until(lambda: kin.descendants(middle.pid))
+        (below,) = kin.descendants(middle.pid)
+        assert kin.end_processes(middle.pid, {below}) == []
         os.kill(below, 0)
     finally:
-        bounds.end_processes(middle.pid, set())
-        middle.wait()
+        kin.end_processes(middle.pid, set())
+        middle.wait(WAIT)
 
 
 def test_what_is_made_after_the_look_is_ended_too(monkeypatch):
     """A child whose parent had leave to fork; all that were seen may be dead before the next look."""
     sleeping = "import subprocess; first, second = (subprocess.Popen(['sleep', '1000']) for _ in 'ab')"
     middle = subprocess.Popen([sys.executable, "-c", f"{sleeping}; first.wait(); second.wait()"])
-    below, send = bounds.descendants, signal.pidfd_send_signal
+    below, send = kin.descendants, signal.pidfd_send_signal
 
     def seen_late(above):
         found = below(above)
-        return found[:1] if bounds._runs(first) else found
+        return found[:1] if kin._runs(first) else found
 
     def send_and_wait(handle, number):
         send(handle, number)
@@ -268,14 +295,14 @@ def test_what_is_made_after_the_look_is_ended_too(monkeypatch):
         wait_until(lambda: len(below(middle.pid)) == 2)
         first, second = below(middle.pid)
         wait_until(lambda: all(command(each).startswith(b"sleep") for each in (first, second)))
-        monkeypatch.setattr(bounds, "descendants", seen_late)
+        monkeypatch.setattr(kin, "descendants", seen_late)
         monkeypatch.setattr(signal, "pidfd_send_signal", send_and_wait)
-        assert bounds.end_processes(middle.pid, set()) == ["sleep 1000", "sleep 1000"]
+        assert kin.end_processes(middle.pid, set()) == ["sleep 1000", "sleep 1000"]
         assert middle.wait(WAIT) == 0
     finally:
         monkeypatch.undo()
-        bounds.end_processes(middle.pid, set())
-        middle.wait()
+        kin.end_processes(middle.pid, set())
+        middle.wait(WAIT)
 
 
 def test_a_first_process_that_takes_long_to_end_is_reaped_when_it_has(tmp_path, monkeypatch):
@@ -299,14 +326,14 @@ def test_a_process_whose_first_thread_has_ended_is_ended_too():
     starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
     middle = subprocess.Popen([sys.executable, "-c", starting])
     try:
-        wait_until(lambda: [state(each) for each in bounds.descendants(middle.pid)] == ["Z"])
-        assert bounds.end_processes(middle.pid, set()) == ["a process without a name"]
+        wait_until(lambda: [state(each) for each in kin.descendants(middle.pid)] == ["Z"])
+        assert kin.end_processes(middle.pid, set()) == ["a process without a name"]
         assert middle.wait(WAIT) == 0
     finally:
-        for each in bounds.descendants(middle.pid):
+        for each in kin.descendants(middle.pid):
             os.kill(each, signal.SIGKILL)
         middle.kill()
-        middle.wait()
+        middle.wait(WAIT)
 
 
 def state(process):
@@ -317,6 +344,16 @@ class Asked:
     """What is known of an image whose zygote is 1, with one kept state."""
 
     bounds = bounds.Bounds()
+    kept_bytes = 0
+
+    def written(self):
+        return None
+
+    def prefer(self, running, kept):
+        raise AssertionError(running, kept)
+
+    def is_settled(self):
+        return True
 
     def zygote_pid(self):
         return 1
@@ -372,7 +409,7 @@ def test_processes_that_fork_without_end_are_held_at_once(language, tmp_path):
         assert after.values == ["41"], (after, reply)
         zygote = image.processes()["zygote"]
         # Hundreds of processes with the memory of a core each end one after another.
-        wait_until(lambda: len(bounds.descendants(zygote)) < 10, 3 * WAIT)
+        wait_until(lambda: len(kin.descendants(zygote)) < 10, 3 * WAIT)
     finally:
         image.close()
 

@@ -75,6 +75,7 @@ def test_an_image_starts_although_the_disk_is_full(cache, tmp_path):
     assert [path.suffix for path in cache.iterdir() if path.is_file()] == [".lock"]
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatch):
     """A cache directory that is read-only; here it is none, which root cannot write either."""
     (tmp_path / "file").touch()

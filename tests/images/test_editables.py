@@ -12,6 +12,7 @@ from gramercy.images.cpython import python_findings, python_program
 from gramercy.images.environment import Environment, Status
 from gramercy.images.opening import open_image
 from gramercy.images.sandbox import Confinement
+from tests.support import fetch
 
 FINDER = """
 import sys
@@ -90,7 +91,8 @@ def test_what_leads_outside_is_named_and_waits_for_the_word_of_the_user(tmp_path
     image = open_image("python", project=project)
     for reply in (image.load_system("soil"), image.evaluate("import soil")):
         assert reply.error is not None
-        assert reply.error.type == "ModuleNotFoundError"
+        # The weaker sandbox shows that a file is there, and does not let it be read.
+        assert reply.error.type in {"ModuleNotFoundError", "PermissionError"}
         assert f"open the image with --path {named}" in reply.error.message
     image.close()
     findings = python_findings(project, Environment())
@@ -132,7 +134,7 @@ def test_pip_installs_a_project_and_pytest_runs_in_its_image(tmp_path):
     python = getattr(sys, "_base_executable", sys.executable)
     subprocess.run([python, "-m", "venv", project / ".venv"], check=True, timeout=120)
     pip = [project / ".venv" / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "-e", project, "pytest"], check=True, timeout=300)
+    fetch(*pip, "-e", project, "pytest")
     image = open_image("python", project=project)
     reply = image.evaluate("import pytest; int(pytest.main(['-q', '-p', 'no:cacheprovider', 'tests']))")
     assert (reply.values[-1:], reply.error) == (["1"], None)

@@ -11,7 +11,7 @@ import pytest
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 
-WAIT = 20.0
+WAIT = 60.0
 NAMES = ("a", "b", "c")
 FOLDERS = ("", "p/", "q/")
 ABSENT = None
@@ -113,6 +113,18 @@ def deed(dice):
                 "shutil.rmtree('q')",
                 "os.makedirs('p', exist_ok=True)",
                 f"subprocess.getoutput('echo {text} >> {one}; cp {one} {other}')",
+                f"os.link({one!r}, {other!r})",
+                f"os.link({one!r}, {other!r}); open({other!r}, 'a').write({text!r})",
+                f"os.link({one!r}, 'h'); open('h', 'a').write({text!r}); os.remove('h')",
+                f"exchange({one!r}, {other!r})",
+                f"exchange({one!r}, {other!r}); open({one!r}, 'a').write({text!r})",
+                "exchange('p', 'q')",
+                f"open('/proc/self/cwd/{one}', 'a').write({text!r})",
+                f"open(f'/proc/{{os.getpid()}}/root{{os.getcwd()}}/{one}', 'a').write({text!r})",
+                f"f = open({one!r}); open(f'/dev/fd/{{f.fileno()}}', 'a').write({text!r})",
+                f"os.symlink('/proc/self/cwd/{other}', {one!r})",
+                f"os.symlink('/proc/thread-self/cwd', 'm'); open('m/{one}', 'a').write({text!r})",
+                "os.remove('m')",
                 "pass",
             ]
         )
@@ -123,6 +135,9 @@ def deed(dice):
 def edit(project, dice):
     """Change a file as a person does."""
     path = project / (dice.choice(FOLDERS) + dice.choice(NAMES))
+    if not os.path.realpath(path).startswith(os.path.realpath(project)):
+        # To this process the link leads elsewhere.
+        return
     try:
         if dice.random() < 0.2:
             path.unlink()
@@ -139,6 +154,11 @@ MAKE = """
 def make(path):
     import os
     os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
+def exchange(one, other):
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(-100, one.encode(), -100, other.encode(), 2):
+        raise OSError(ctypes.get_errno(), 'not exchanged')
 """
 
 
@@ -165,7 +185,7 @@ def play(image, project, dice, steps):
 @pytest.mark.contract("trust.notify.model")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_disk_is_what_the_model_says(image, project, seed):
-    """Writes by evaluations and by a person, renames, modes, links, directories; ways back and on."""
+    """Writes by evaluations and by a person, renames, exchanges, modes, all links; ways back and on."""
     play(image, project, random.Random(seed), 40)
 
 

@@ -134,6 +134,7 @@ def kept_in(root, name):
 @pytest.mark.contract("trust.store.killed-restore")
 @pytest.mark.parametrize("way", ["", "without-exchange"])
 @pytest.mark.parametrize("person", [None, person_edits])
+@pytest.mark.slow
 def test_a_restore_that_is_killed_at_any_place_is_finished_at_the_next_start(many, person, way):
     """Issue: kill -9 in the middle of a restore, no half state; what a person saved after it is kept."""
     program = [sys.executable, "-m", "tests.images.file_worlds", many / "bases", way]
@@ -167,6 +168,7 @@ def saves(root, name, *, by_rename):
 @pytest.mark.contract("trust.store.saves")
 @pytest.mark.parametrize("by_rename", [False, True])
 @pytest.mark.parametrize("name", ["f0", "f1", "f2", "f3", "r2", "link", "log"])
+@pytest.mark.slow
 def test_what_a_person_saves_in_the_middle_of_a_restore_is_never_lost(many, name, by_rename):
     """At every place where another process can come between."""
     place, reached = 0, 1

@@ -127,6 +127,51 @@ def test_python_definitions_come_with_text_and_place(python, name, head, text):
     assert text in answer
 
 
+WRAPPED = """
+import functools
+class Dispatch:
+    def __init__(self, function): functools.update_wrapper(self, function)
+    def __call__(self, *args): return self.__wrapped__(*args)
+    def __getattr__(self, name): raise ValueError("ran")
+class Closed:
+    def __init__(self, function): self.held = function
+def through(function):
+    @functools.wraps(function)
+    def wrapper(*args): return function(*args)
+    wrapper.__wrapped__ = Dispatch(function)
+    return wrapper
+def into_object(function):
+    @functools.wraps(function)
+    def wrapper(*args): return function(*args)
+    wrapper.__wrapped__ = Closed(function)
+    return wrapper
+@through
+def shortest(a, b):
+    return a + b
+@into_object
+def longest(a): return a
+@Closed
+def task(a):
+    return a * 2
+"""
+
+
+@pytest.mark.contract("day.eyes.wrapped")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("wrapped.shortest", "@through\ndef shortest(a, b):\n    return a + b"),
+        ("wrapped.longest", "def wrapper(*args): return function(*args)"),
+        ("wrapped.task", "@Closed\ndef task(a):\n    return a * 2"),
+    ],
+)
+def test_a_wrapper_that_leads_through_an_object_has_its_source(python, tmp_path, name, text):
+    """A day's work: functions of networkx were said to be compiled, commands of click to have no text."""
+    (tmp_path / "wrapped.py").write_text(WRAPPED)
+    assert python.evaluate("import wrapped").ok
+    assert text in shown(python, name)
+
+
 @pytest.mark.contract("day.looks.definition")
 def test_a_name_of_two_modules_is_shown_from_both(python):
     """Names that exist in two places."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from gramercy.images.sandbox import Confinement, why_not
 from gramercy.images.wire import LARGEST_HELLO
 
 HELLO = b'{"hello":1,"role":"checkpoint","language":"python","version":"3"}'
-PATIENCE = 20.0
+PATIENCE = 60.0
 needs_sbcl = pytest.mark.skipif(shutil.which("sbcl") is None, reason="sbcl is not installed")
 
 # Says hello on all that may lead to the keeper: sockets that the command line names, with the word that looks
@@ -163,11 +164,100 @@ def test_the_arguments_of_lisp_hold_no_secret_and_no_socket(images):
     assert sockets_in(image._lifecycle.family.directory.path) == []
 
 
+# --- too many descriptors on their way
+
+# The kernel counts those of all processes of a user; an image with its 1,024 cannot add to so many. Code of
+# other tests that sends a descriptor would fail meanwhile, hence the marks.
+CROWD = 2048
+# nanosleep and clock_nanosleep, on x86-64 and arm64.
+SLEEPING = {"35", "230", "101", "115"}
+EVERYWHERE = [
+    pytest.param(language, confinement, marks=[needs_sbcl] if language == "sbcl" else [])
+    for language in ("python", "sbcl")
+    for confinement in (Confinement.BUBBLEWRAP, Confinement.LANDLOCK)
+]
+
+
+@pytest.fixture
+def crowd():
+    """Give a function that puts descriptors on their way, and returns what takes them back."""
+    if os.geteuid() != 0:
+        pytest.skip("for root alone the kernel sets no limit")
+    made: list[socket.socket] = []
+
+    def leave():
+        while made:
+            made.pop().close()
+
+    def come():
+        for _ in range(CROWD // 128):
+            pair = socket.socketpair()
+            made.extend(pair)
+            socket.send_fds(pair[0], [b"x"], [0] * 128)
+        return leave
+
+    yield come
+    leave()
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize(("language", "confinement"), EVERYWHERE)
+def test_a_copy_says_hello_while_too_many_descriptors_are_on_their_way(images, crowd, language, confinement):
+    """A preview ended before its hello while an image of another process sent descriptors without end."""
+    if not kernel_names_senders():
+        pytest.skip("this kernel tells nothing by itself, so that the copy waits")
+    image = images(language, confinement)
+    assert image.evaluate("1").ok
+    before = len(image.checkpoints())
+    crowd()
+    define = {"python": "x = 7", "sbcl": "(defvar *x* 7)"}[language]
+    assert image.preview(define).ok
+    assert image.evaluate(define).ok
+    assert len(image.checkpoints()) == before + 1
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize(("language", "confinement"), EVERYWHERE)
+def test_an_image_starts_once_fewer_descriptors_are_on_their_way(images, crowd, language, confinement):
+    """The listener for changes of files has to be sent: without it nothing in the image could fork."""
+    image = images(language, confinement)
+    leave = crowd()
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(image.evaluate("1")))
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    while thread.is_alive() and not waits_for_room(image) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    leave()
+    thread.join(PATIENCE)
+    assert image._lifecycle.family.listener is not None
+    assert replies[0].notes == []
+
+
+def waits_for_room(image):
+    """Tell whether the first process of an image sleeps, as it does only until it may send."""
+    family = image._lifecycle.family
+    if family is None:
+        return False
+    with suppress(OSError):
+        return Path(f"/proc/{family.zygote.pid}/syscall").read_text().split()[0] in SLEEPING
+    return False
+
+
+def kernel_names_senders():
+    ours, theirs = socket.socketpair()
+    with ours, theirs, suppress(OSError):
+        ours.setsockopt(socket.SOL_SOCKET, handover.SO_PASSPIDFD, 1)
+        return True
+    return False
+
+
 # --- forged hellos
 
 
 @pytest.mark.contract("trust.handover.descriptors")
 @pytest.mark.parametrize("handles", [1, 2])
+@pytest.mark.slow
 def test_hellos_of_evaluated_code_cost_no_descriptor(images, handles):
     image = images()
     assert image.evaluate("1").ok
@@ -253,6 +343,20 @@ def test_the_handle_of_another_process_is_refused(pair, bystander):
     os.close(handle)
     before = descriptors()
     with pytest.raises(ImageProtocolError, match="handle of another"):
+        read_hello(pair[0])
+    assert descriptors() == before
+
+
+@pytest.mark.contract("trust.paths.bad-input")
+def test_that_there_is_no_proc_is_told_as_such(pair, monkeypatch, tmp_path):
+    """Some containers have no /proc; then no process has sent a wrong handle."""
+    monkeypatch.setattr(handover, "PROC", str(tmp_path / "gone"))
+    monkeypatch.setattr(handover, "_pids", lambda _: (0, 0))
+    handle = os.pidfd_open(os.getpid())
+    say(pair[1], handle)
+    os.close(handle)
+    before = descriptors()
+    with pytest.raises(ImageProtocolError, match="/proc is not mounted here"):
         read_hello(pair[0])
     assert descriptors() == before
 
@@ -410,6 +514,19 @@ def test_a_fork_that_fails_is_seen_at_once(images):
     assert time.monotonic() - began < MEETING_SECONDS
     reply = image.evaluate("armed.clear()")
     assert any("No state was kept" in note for note in reply.notes)
+
+
+def test_a_state_whose_copy_is_slow_outlives_the_process_it_is_a_copy_of(images):
+    """The copy has not said hello when its process ends: on a loaded machine, or in a hook of the user."""
+    image = images()
+    wait = "time.sleep(1)"
+    image.evaluate(f"import os, time\nos.register_at_fork(after_in_child=lambda: {wait})")
+    image.checkpoints()
+    image.evaluate("x = 41")
+    reply = image.evaluate("os._exit(3)")
+    assert reply.error is not None
+    assert reply.error.type == "IMAGE-DIED"
+    assert image.evaluate("x").values == ["41"]
 
 
 @pytest.mark.contract("trust.handover.end-of-process")

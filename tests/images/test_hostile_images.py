@@ -83,7 +83,7 @@ def run(tmp_path, monkeypatch, ways):
     for way in ways:
         meet(script, way)
     # The threads of an image end a moment after it, of the first ones perhaps after they were counted.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_more_than(before) and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.05)

@@ -40,9 +40,10 @@ def hostile(tmp_path_factory):
 def test_a_flood_of_frames_that_nothing_asked_for_holds_up_no_deadline(hostile):
     """Trust, group 5: a flood of frames with a wrong id held a 2 s call for 25 s."""
     started = time.monotonic()
-    reply = hostile.evaluate("while True: send({'id': 1, 'ok': True})", timeout=2)
+    reply = hostile.evaluate("while True: send({'id': 1, 'ok': True})", timeout=10)
     took = time.monotonic() - started
-    assert took < 2 + 2 * PATIENCE + 3
+    # Where each frame moved the deadline it took twelve times the limit.
+    assert took < 10 + 2 * PATIENCE + 30
     assert reply.error.type == "INVALID-REPLY"
     assert "frames that nothing asked for" in reply.error.message
     assert hostile.evaluate("kept").values == ["41"]
@@ -58,7 +59,8 @@ def test_a_frame_that_drips_holds_up_no_deadline(hostile):
     )
     started = time.monotonic()
     reply = hostile.evaluate(drip, timeout=1)
-    assert time.monotonic() - started < 1 + 2 * PATIENCE + 3
+    # Where each byte moved the deadline it did not end.
+    assert time.monotonic() - started < 1 + 2 * PATIENCE + 30
     assert reply.error.type == "TIMEOUT"
     assert hostile.evaluate("kept").values == ["41"]
 
@@ -71,9 +73,7 @@ def test_forged_notes_are_the_words_of_the_image(hostile):
     code = f"send(json.loads({json.dumps(json.dumps(forged))}) | {{'id': {next_number(hostile)}}})"
     reply = hostile.evaluate(f"{code}\nimport time; time.sleep(0.2); os._exit(0)")
     assert reply.notes[0] == f"The image says: {FORGED}"
-    assert reply.notes[1].startswith(
-        "The image says: a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}[31md"
-    )
+    assert reply.notes[1].startswith("The image says: a b\\u{202e}c\\u{1b}[31md")
     assert len(reply.notes[1]) < 600
     assert f'the image says "{FORGED}\'. {FORGED}"' in reply.unkept
     assert (reply.lost, reply.log) == (0, "")

@@ -18,7 +18,7 @@ from gramercy.images.interpreters import chosen_interpreter, find_environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, why_not
-from tests.support import until
+from tests.support import files_of_processes, until
 
 BASE = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -48,7 +48,7 @@ def opened():
 
     def start(project, *, confinement=None, **told):
         settings = ImageSettings("python", Path(project), confinement, Environment(**told))
-        images.append(LiveImage("python", settings.program, timeout=20, language="python"))
+        images.append(LiveImage("python", settings.program, timeout=60, language="python"))
         return images[-1]
 
     yield start
@@ -87,7 +87,7 @@ def until_logged(image, text):
 def command_lines():
     """Return the command line of every process there is."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in files_of_processes("cmdline"):
         with contextlib.suppress(OSError):  # it ended meanwhile
             found.append(file.read_bytes())
     return found
@@ -261,7 +261,7 @@ def test_the_environment_of_a_project_cannot_be_written_from_inside(project, lan
     make_environment(project / ".venv")
     make_environment(project / "other")
     settings = ImageSettings(language, project, confinement)
-    image = LiveImage("test", settings.program, timeout=20, language=language)
+    image = LiveImage("test", settings.program, timeout=60, language=language)
     write = '(with-open-file (s "{}" :direction :output :if-exists :supersede) (print 1 s))'
     write = write if language == "sbcl" else "open('{}', 'w').write('1')"
     for place in (".venv/bin/python9", ".venv/pyvenv.cfg", "other/lib/x.pth"):
@@ -453,7 +453,7 @@ def test_each_process_says_which_environment_it_is_in(project, opened):
 def test_an_environment_of_conda_is_used_with_all_its_libraries(tmp_path, project, opened):
     """Imitated: conda-meta, and an installation of its own."""
     system = Path(os.path.realpath("/usr/bin/python3"))
-    if not system.exists() or subprocess.run([system, "-c", OLD_ENOUGH], check=False).returncode:
+    if not system.exists() or subprocess.run([system, "-c", OLD_ENOUGH], check=False, timeout=60).returncode:
         pytest.skip("/usr/bin/python3 is not there or too old: apt-get install python3")
     root = tmp_path / "conda" / "envs" / "garden"
     (root / "conda-meta").mkdir(parents=True)

@@ -11,10 +11,11 @@ import pytest
 from tests.images import library_page as page
 from tests.images import library_trials as trials
 from tests.images.library_subjects import SUBJECTS
+from tests.support import install
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = Path("/usr/share/common-lisp/source")
-INSTALLING, COPYING = 600, 8
+COPYING = 8
 WITH_COPY = """
 import os, signal, sys, time
 {}
@@ -53,8 +54,7 @@ def test_the_page_has_every_row_and_no_wrong_state():
 @pytest.fixture(scope="module")
 def interpreter():
     """Install the libraries, which costs nothing when they are there, and return the interpreter that has them."""
-    done = subprocess.run([ROOT / "scripts/libraries"], capture_output=True, timeout=INSTALLING, check=False)
-    assert done.returncode == 0, f"scripts/libraries failed: {done.stderr.decode()[-2000:]}"
+    install("libraries")
     return ROOT / ".venv-libraries/bin/python"
 
 

@@ -12,7 +12,7 @@ import pytest
 from gramercy.errors import ImageStartError
 from gramercy.images.base import ImageFault
 from gramercy.images.deaths import memory_hint, with_memory_hint
-from gramercy.images.environment import LISP_MB, PYTHON_MB, Environment
+from gramercy.images.environment import LISP_MB, PYTHON_MB, Environment, free_memory, python_memory
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
 from gramercy.images.processes import Family
@@ -162,6 +162,7 @@ def test_the_least_limit_is_enough_to_work(images, language):
 
 
 @needs_sbcl
+@pytest.mark.slow
 def test_a_saved_state_that_is_too_big_for_the_limit_says_so(images, tmp_path):
     """The core does not fit into a smaller heap: what to do is said."""
     big = images("sbcl", 512)
@@ -173,11 +174,37 @@ def test_a_saved_state_that_is_too_big_for_the_limit_says_so(images, tmp_path):
     assert "the image may use 64 MB: start it with --memory for more" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("free", "given"), [(None, PYTHON_MB), (64_000, 32_000), (3_000, PYTHON_MB), (1_000, 1_000), (10, 64)]
+)
+@pytest.mark.contract("day.long.memory")
+def test_a_python_image_may_use_half_of_what_is_free(free, given):
+    """W2: 2 GB by default, whatever the machine has."""
+    assert python_memory(free) == given
+
+
+@pytest.mark.contract("day.long.memory")
+def test_what_is_free_is_that_of_the_container_where_it_has_less(tmp_path):
+    """In a container the kernel tells the memory of the whole machine."""
+    (tmp_path / "proc").mkdir()
+    assert free_memory(tmp_path) is None
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable:   16777216 kB\n")
+    assert free_memory(tmp_path) == 16_384
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.current").write_text(f"{1 << 30}\n")
+    (group / "memory.max").write_text("max\n")
+    assert free_memory(tmp_path) == 16_384
+    (group / "memory.max").write_text(f"{4 << 30}\n")
+    assert free_memory(tmp_path) == 3_072
+
+
 def test_the_defaults_are_on_the_program(tmp_path):
     """What is told is what is in force."""
     program = ImageSettings("python", tmp_path, Confinement.NONE).program()
-    assert program.memory_mb == PYTHON_MB == program.grants.memory_mb
-    assert memory_hint(program) == "the image may use 2048 MB: start it with --memory for more"
+    assert program.memory_mb == program.grants.memory_mb
+    told = f"the image may use {program.memory_mb} MB: start it with --memory for more"
+    assert memory_hint(program) == told
     if shutil.which("sbcl"):
         assert ImageSettings("sbcl", tmp_path, Confinement.NONE).program().memory_mb == LISP_MB
 
@@ -209,4 +236,5 @@ def test_the_keeper_itself_is_not_limited(images):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     assert images("python", 64).evaluate("1").ok
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    assert subprocess.run(["sh", "-c", "ulimit -d"], capture_output=True, check=True, env=os.environ).stdout
+    told = ["sh", "-c", "ulimit -d"]
+    assert subprocess.run(told, capture_output=True, check=True, env=os.environ, timeout=60).stdout

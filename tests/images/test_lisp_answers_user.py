@@ -73,9 +73,13 @@ def test_every_use_is_told_with_its_file_and_line(live):
 
 
 def test_a_file_that_was_changed_since_is_marked(live, project):
-    """Answers: a line of another version of the file would mislead."""
+    """Answers: a line of another version would mislead. The text of the definition counts, not the date."""
     later = time.time() + 100
     os.utime(project, (later, later))
+    assert text(live, "describe", symbol="buy").endswith("shop.lisp:5")
+    project.write_text(";; Above.\n" + FILE, "utf-8")
+    assert text(live, "describe", symbol="buy").endswith("shop.lisp:6")
+    project.write_text(FILE.replace("(defun buy (n)", "(defun buy (n &optional m)"), "utf-8")
     assert "shop.lisp:5 (the file has changed since)" in text(live, "describe", symbol="buy")
 
 
@@ -394,7 +398,7 @@ def test_frames_name_what_can_be_looked_up_and_where_it_is(live, tmp_path):
     assert live.eval(f'(load (compile-file "{file}"))')["ok"]
     frames = live.eval("(yard::work)")["error"]["backtrace"]
     assert frames[:2] == [
-        "0: ((:METHOD YARD::DIG (YARD::BED (EQL 3))) #<unavailable> #<unavailable>) in yard.lisp:4",
+        "0: ((:METHOD YARD::DIG (YARD::BED (EQL 3))) #<unavailable> #<unavailable>) in yard.lisp:6",
         "1: (YARD::WORK) in yard.lisp:7",
     ]
     assert live.eval("(in-package :yard) (work)")["error"]["backtrace"][1] == "1: (WORK) in yard.lisp:7"

@@ -13,7 +13,7 @@ from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +63,8 @@ def test_the_filter_names_every_call_that_the_machine_has(machine):
         ("open('d/../x', 'w').close()", "x"),
         ("os.chdir('d'); open('x', 'w').close()", "d/x"),
         ("os.chdir('d'); open('../x', 'w').close()", "x"),
-        ("open('a b\\tc', 'w').close()", "a b\\tc"),
-        ("open(b'\\xff', 'w').close()", "\\udcff"),
+        ("open('a b\\tc', 'w').close()", "a b\\u{9}c"),
+        ("open(b'\\xff', 'w').close()", "\\u{dcff}"),
         ("open('x' * 250, 'w').close()", "x" * 250),
         ("os.mkfifo('pipe')", "pipe"),
         ("os.symlink('nowhere', 'x')", "x"),

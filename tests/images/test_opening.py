@@ -102,7 +102,7 @@ from gramercy.images.sandbox import Confinement
 image = LiveImage("test", ImageSettings(sys.argv[1], Path(sys.argv[2]), Confinement(sys.argv[3])).program)
 image.evaluate("1")
 threading.Thread(target=image.evaluate, args=(sys.argv[4],), daemon=True).start()
-until = time.monotonic() + 10
+until = time.monotonic() + 60
 while image._runner.wait is None and time.monotonic() < until:
     threading.Event().wait(0.001)
 print(image._lifecycle.family.directory.path, flush=True)
@@ -112,6 +112,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.slow
 def test_nothing_is_left_when_the_parent_is_killed_while_the_image_is_busy(tmp_path, language, confinement):
     """Images, Process model: a busy process does not notice that nobody is there any more."""
     command = [sys.executable, "-c", KILLED, language, str(tmp_path), confinement, BUSY[language]]
@@ -126,7 +127,7 @@ def test_nothing_is_left_when_the_parent_is_killed_while_the_image_is_busy(tmp_p
     assert running
     assert left_after_a_while(processes_in, tmp_path) == []
     # Nobody was left to remove it: the next image on the machine does.
-    subprocess.run([sys.executable, "-c", TIDY], env=environment, check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", TIDY], env=environment, check=True, timeout=60)
     assert not Path(directory).exists()
 
 
@@ -196,8 +197,8 @@ def test_a_long_temporary_directory_does_not_hinder_the_socket(tmp_path, monkeyp
 
 def test_an_image_starts_when_it_is_first_used(tmp_path):
     """Images: started lazily."""
-    image = open_image("python", name="scratch", project=tmp_path, timeout=20)
-    assert (image.name, image.timeout, image._lifecycle.family) == ("scratch", 20, None)
+    image = open_image("python", name="scratch", project=tmp_path, timeout=60)
+    assert (image.name, image.timeout, image._lifecycle.family) == ("scratch", 60, None)
     assert image.evaluate("6 * 7").values == ["42"]
     image.close()
 
@@ -326,6 +327,7 @@ def test_cores_that_nobody_used_for_a_month_are_removed(tmp_path, monkeypatch):
 
 
 @needs_sbcl
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_means_starting_from_source(tmp_path, monkeypatch):
     """Images, Process model: fall back to loading source."""
     (tmp_path / "file").touch()

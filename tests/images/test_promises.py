@@ -1,10 +1,14 @@
-"""Copies that come late: each is waited for in its own time, however many calls follow each other."""
+"""What comes late: copies, each waited for in its own time, and answers on a machine that stalls."""
 
+import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
 
-from gramercy.images import runner
+from gramercy.images import connection, runner
+from gramercy.images.base import Reply
+from gramercy.images.connection import PATIENCE, Wait
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.present import MEETING_SECONDS, Promised
 from gramercy.images.runner import Runner
@@ -56,3 +60,54 @@ def test_each_copy_has_a_time_of_its_own(monkeypatch, seconds, taken, missed):
     Runner(lifecycle)._settle()
     assert (len(found.taken), len(found.missed)) == (taken, missed)
     assert not lifecycle.promised
+
+
+class Stalling(threading.Event):
+    """A process that is interrupted while the machine stands still, on a clock of its own.
+
+    It answers when it has had a whole turn, so many seconds after the machine goes on.
+    """
+
+    def __init__(self, stall, answer):
+        super().__init__()
+        self.now = 100.0
+        self._stall = stall
+        self._answer = answer
+        self.signals = []
+
+    def signal(self, number):
+        self.signals.append(number)
+
+    def wait(self, timeout=None):
+        """Let time pass; tell whether the answer has come."""
+        self.now += timeout + self._stall
+        if not self._stall:
+            self._answer -= timeout
+        self._stall = 0.0
+        return self._answer <= 0
+
+    def receive_reply(self, _kind, seconds):
+        return Reply(ok=False) if self.wait(seconds) else None
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["by hand", "at the time limit"])
+@pytest.mark.parametrize(
+    ("stall", "answer", "signals"),
+    [
+        (3.0, PATIENCE, [signal.SIGINT]),
+        (0.0, 2 * PATIENCE, [signal.SIGINT] * 2),
+        (0.0, 9 * PATIENCE, [signal.SIGINT] * 2),
+    ],
+    ids=["stalled", "slow", "never"],
+)
+def test_a_process_that_had_no_time_to_answer_is_not_killed(monkeypatch, is_late, stall, answer, signals):
+    """A machine that stood still for 3 s cost the state of an evaluation that would have ended at once."""
+    process = Stalling(stall, answer)
+    monkeypatch.setattr(connection, "monotonic", lambda: process.now)
+    wait = Wait(process, over=process)  # type: ignore[arg-type]
+    if is_late:
+        assert (wait._after_interrupts(Reply) is None) == (answer > 2 * PATIENCE)
+    else:
+        wait.cut_short()
+        signals = [*signals, *([signal.SIGKILL] if answer > 2 * PATIENCE else [])]
+    assert process.signals == signals

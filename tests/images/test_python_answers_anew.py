@@ -87,6 +87,7 @@ def answers(process):
 @pytest.mark.contract("answers.python.search")
 @pytest.mark.contract("answers.python.callers")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.slow
 def test_an_answer_is_that_of_a_process_that_was_never_asked(family, change):
     """Answers of the tools: what is kept between questions is told only as long as it is true."""
     asked, fresh = family.live(), family.live()

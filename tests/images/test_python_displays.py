@@ -167,7 +167,7 @@ def test_an_import_of_pyplot_is_followed_only_once_and_a_missing_one_stays_missi
     try:
         assert other.evaluate("import matplotlib.pyplot as p\np.show()").values == ["None"]
         assert other.evaluate("import sys\n[type(f).__name__ for f in sys.meta_path]").values == [
-            "['type', 'type', 'type']"
+            "['Follower', 'Follower', 'Follower', 'type', 'type', 'type']"
         ]
     finally:
         other.close()

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from gramercy.images.environment import Environment, Reload
 from gramercy.images.opening import open_image
 from tests.images import children
 
@@ -182,7 +183,8 @@ def test_a_frame_shows_the_line_that_was_loaded_not_the_one_in_the_file_now(tmp_
     """True before clever: after an edit the line of that number is another one."""
     file = tmp_path / "edited.py"
     file.write_text("def f():\n    return 1 / 0\n")
-    with closing(open_image("python", name="edited", project=tmp_path)) as image:
+    environment = Environment(reload=Reload.TELL)
+    with closing(open_image("python", name="edited", project=tmp_path, environment=environment)) as image:
         assert innermost(image.evaluate("import edited, importlib\nedited.f()")).endswith("2: return 1 / 0")
         file.write_text("# a line more\n\ndef f():\n    return 2 / 0\n")
         assert innermost(image.evaluate("edited.f()")).endswith("edited.py:2: return 1 / 0")

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import subprocess
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -13,7 +12,7 @@ from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
 from gramercy.images.pictures import LARGEST, Picture, check
 from gramercy.toolsets.rendering import LONGEST_ANSWER, evaluation_text
-from tests.support import start_server
+from tests.support import install, start_server
 
 ROOT = Path(__file__).parents[2]
 INSTALLING = 600
@@ -24,8 +23,7 @@ START = "import matplotlib.pyplot as plt, numpy as np, pandas as pd\nfrom PIL im
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """Return one image with the libraries of the trials, which are installed where they are not."""
-    done = subprocess.run([ROOT / "scripts/libraries"], capture_output=True, timeout=INSTALLING, check=False)
-    assert done.returncode == 0, f"scripts/libraries failed: {done.stderr.decode()[-2000:]}"
+    install("libraries")
     opened = open_image(
         "python",
         project=tmp_path_factory.mktemp("project"),
@@ -301,6 +299,25 @@ def test_the_pictures_are_those_that_pil_itself_reads(image):
     assert io.BytesIO(shown).read(4) == b"\x89PNG"
 
 
+@pytest.mark.contract("day.points.blank-figure")
+def test_a_picture_that_is_saved_empty_is_told_with_the_reason(image):
+    """The figure of the call before was closed, and plt.savefig saved a new one without a word."""
+    image.evaluate("plt.plot([1, 2]); kept = plt.gcf()")
+    (told,) = image.evaluate("plt.savefig('late.png')").displays
+    assert told.data == b""
+    assert told.note.startswith("drawn empty: one that was shown is closed.")
+    assert image.evaluate("1 + 1").displays == []
+    assert not any(shown.note for shown in image.evaluate("kept.savefig('late.png')").displays)
+
+
+@pytest.mark.contract("day.points.blank-figure")
+def test_a_new_figure_that_waits_for_its_plot_is_not_told_of(image):
+    """A figure may be made in one call and plotted in the next."""
+    image.evaluate("plt.plot([1, 2])")
+    assert image.evaluate("plt.figure(); None").displays == []
+    assert len(pictures(image.evaluate("plt.plot([3, 4]); plt.savefig('now.png')"))) == 1
+
+
 @pytest.mark.contract("day.pictures.mcp")
 @pytest.mark.usefixtures("shared")
 def test_a_client_gets_the_figures_of_a_call_that_fails(tmp_path):
@@ -311,7 +328,7 @@ def test_a_client_gets_the_figures_of_a_call_that_fails(tmp_path):
         code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nraise ValueError('after')"
         result = client.call("evaluate-python", code=code)
         assert result["isError"]
-        text, picture = result["content"]
+        text, *_, picture = result["content"]
         assert text["text"].startswith("[ERROR] ValueError")
         assert "figure 1, 640x480 px" in text["text"]
         assert check(b64decode(picture["data"])) == Picture("image/png", 640, 480)

@@ -94,15 +94,6 @@ def kept(live, code="kept = 1"):
 # --- threads of Python code --------------------------------------------------------------------------------
 
 
-def test_the_idle_threads_of_an_executor_are_named_with_what_ends_them(live):
-    reason = kept(
-        live, "from concurrent.futures import ThreadPoolExecutor as T\npool = T(2)\npool.submit(int).result()"
-    )
-    assert "1 user thread is running: ThreadPoolExecutor-0_0" in reason
-    assert "shutdown()" in reason
-    assert kept(live, "pool.shutdown()") is None
-
-
 def test_a_thread_without_an_object_is_counted(live):
     code = "import _thread\ngate = _thread.allocate_lock()\ngate.acquire()\n_thread.start_new_thread(gate.acquire, ())"
     assert "1 user thread is running (started with _thread)" in kept(live, code)
@@ -141,13 +132,22 @@ def test_an_unknown_library_is_named_with_its_package(live, waiting_library):
     assert kept(live, "lib.end()") is None
 
 
-@pytest.mark.undisturbed
+# Has the process wait far longer for a thread, so that a second wait cannot be taken for noise.
+PATIENT = """
+import sys, time
+frame = sys._getframe()
+while 'Family' not in frame.f_globals: frame = frame.f_back
+frame.f_globals['Family'].fork.__globals__['Threads'].obstacle.__globals__['_PATIENCE'] = 40.0
+"""
+
+
 def test_a_busy_thread_of_compiled_code_is_not_waited_for_twice(live):
     """Every wait is bounded, and the second call need not pay for it."""
     live.value(f"{NATIVE}\nbegin(libc.pause)")
     kept(live)
-    assert live.eval("import time\nthen = time.monotonic()", then_fork="t")["unkept"]
-    assert float(live.value("time.monotonic() - then")) < 0.08
+    assert live.eval(PATIENT)["ok"]
+    assert live.eval("then = time.monotonic()", then_fork="t")["unkept"]
+    assert float(live.value("time.monotonic() - then")) < 20
 
 
 # --- threads of known libraries ----------------------------------------------------------------------------

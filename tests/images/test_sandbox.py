@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import SandboxError
+from gramercy.images.census import census
 from gramercy.images.confine.seccomp import MACHINES, NUMBERS, build_filter, build_preview_filter
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
-from gramercy.images.project import check_project, protected_paths
+from gramercy.images.project import check_project
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.walls import Placeholders
 from gramercy.ui.doctor.attempts import Freely, attempts, groups
-from gramercy.ui.doctor.escapes import Arena, Trial, attempts_from, escapes_freely, run_escapes
+from gramercy.ui.doctor.escapes import Arena, Trial, attempts_from, run_escapes
 from gramercy.ui.doctor.scenes import SCENES, run_bare, run_scenes
 
 LANGUAGES = [
@@ -45,7 +46,7 @@ def images():
     made = []
 
     def make(language, project, confinement=Confinement.BUBBLEWRAP):
-        made.append(LiveImage("test", ImageSettings(language, project, confinement).program, timeout=20))
+        made.append(LiveImage("test", ImageSettings(language, project, confinement).program, timeout=60))
         return made[-1]
 
     yield make
@@ -156,9 +157,12 @@ def test_every_group_and_every_attempt_is_described():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.slow
 def test_the_same_attempts_succeed_without_confinement(images, language):
     """A suite that cannot fail proves nothing."""
-    assert escapes_freely() - set(got_out(attack(images, language, Confinement.NONE))) == set()
+    sure = {Freely.YES, Freely.AS_ROOT} if os.geteuid() == 0 else {Freely.YES}
+    expected = {each.id for each in attempts_from(preview=False) if each.freely in sure}
+    assert expected - set(got_out(attack(images, language, Confinement.NONE))) == set()
 
 
 def test_the_arena_sees_what_happened_to_a_process_of_the_host():
@@ -169,7 +173,7 @@ def test_the_arena_sees_what_happened_to_a_process_of_the_host():
         assert trial.evidence(preview=False) is None
         assert trial.victim is not None
         trial.victim.send_signal(signal.SIGTERM)
-        trial.victim.wait(5)
+        trial.victim.wait(60)
         assert trial.evidence(preview=False) == "seen from outside: the process of the host"
 
 
@@ -223,7 +227,8 @@ def test_only_the_project_and_a_bounded_tmp_can_be_written(images, project):
 @pytest.mark.parametrize("confinement", [*CONFINEMENTS, Confinement.NONE])
 def test_memory_is_bounded_in_each_process(images, project, confinement):
     """Images, Sandbox: RLIMIT_DATA."""
-    reply = images("python", project, confinement).evaluate("len(bytearray(3 * 10**9))")
+    image = images("python", project, confinement)
+    reply = image.evaluate(f"len(bytearray({image.program().memory_mb + 500} << 20))")
     assert reply.error.type == "MemoryError"
 
 
@@ -312,7 +317,7 @@ def test_the_git_of_a_submodule_is_read_only(images, project):
     (project / ".git").mkdir()
     (project / ".gitmodules").write_text('[submodule "lib"]\n\tpath = lib\n\turl = x\n')
     (project / "lib" / ".git").write_text("gitdir: ../.git/modules/lib\n")
-    assert protected_paths(project) == [project / ".git", project / "lib" / ".git"]
+    assert sorted(census(project).held) == [".git", "lib/.git"]
     assert images("python", project).evaluate("open('lib/.git', 'w')").error.type == "OSError"
 
 

@@ -45,6 +45,7 @@ def test_a_restored_image_goes_back_and_survives_like_any_other(image, other, wo
     assert other.evaluate(words.look).values == ["41"]
 
 
+@pytest.mark.slow
 def test_a_reset_leaves_the_restored_state_too(image, other, words, tmp_path):
     image.evaluate(words.define)
     saved = tmp_path / "state"
@@ -65,6 +66,7 @@ def test_a_restored_state_can_be_saved_again(image, other, words, tmp_path):
     assert other.evaluate(words.look).values == ["5"]
 
 
+@pytest.mark.slow
 def test_what_was_undone_is_not_saved(image, other, words, tmp_path):
     image.evaluate(words.define)
     image.evaluate(words.change.format(7))
@@ -103,6 +105,7 @@ def test_a_place_that_cannot_be_written_is_told(image, tmp_path, place):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_state_does_not_take_the_place_of_a_device_or_a_pipe(image, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ImageError, match="pipe cannot be written: it is no regular file"):
@@ -110,6 +113,7 @@ def test_a_state_does_not_take_the_place_of_a_device_or_a_pipe(image, tmp_path):
     assert [(each.name, each.is_fifo()) for each in tmp_path.iterdir()] == [("pipe", True)]
 
 
+@pytest.mark.slow
 def test_a_core_is_written_outside_the_project_and_nothing_beside_it(image, words, tmp_path):
     """The image itself may write nowhere but into its project. Nothing was evaluated before."""
     if words.language != "sbcl":
@@ -209,6 +213,7 @@ def test_a_state_of_another_kind_is_told_apart(image, words, tmp_path):
         image.restore(str(path))
 
 
+@pytest.mark.slow
 def test_an_image_is_saved_right_after_an_error_with_restarts(image, words, tmp_path):
     """What the error offered lay on the stack, which is not saved."""
     assert image.evaluate(words.fail).error is not None
@@ -220,6 +225,7 @@ def test_an_image_is_saved_right_after_an_error_with_restarts(image, words, tmp_
 
 
 @pytest.mark.contract("trust.walls.saving")
+@pytest.mark.slow
 def test_a_link_at_a_name_that_can_be_guessed_is_not_followed(image, words):
     """Trust, control files: evaluated code plants links where the keeper is about to write."""
     image.evaluate(words.define)
@@ -236,6 +242,7 @@ def test_a_link_at_a_name_that_can_be_guessed_is_not_followed(image, words):
 
 
 @pytest.mark.contract("trust.walls.saving")
+@pytest.mark.slow
 def test_a_directory_that_leads_out_of_the_project_is_refused(image, words):
     """Trust, control files: the directory itself may be the link."""
     image.evaluate(words.define)

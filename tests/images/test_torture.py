@@ -57,6 +57,7 @@ def test_the_list_is_long_enough():
     assert all(len(forms) >= 60 for forms in FORMS.values())
 
 
+@pytest.mark.slow
 def test_after_every_hostile_form_the_image_answers_with_the_state_of_before(image, words):
     """Some forms damage their own process for good (they clear builtins): an undo must bring all back."""
     image.evaluate(words.define)

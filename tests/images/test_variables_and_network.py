@@ -16,6 +16,7 @@ from gramercy.images.processes import Family
 from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.doctor.escapes import Arena, attempts_from, run_escapes
+from tests.support import files_of_processes
 
 needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 LANGUAGES = [pytest.param("sbcl", marks=needs_sbcl), "python"]
@@ -34,7 +35,7 @@ def images(tmp_path):
 
     def make(language, confinement, **environment):
         settings = ImageSettings(language, tmp_path, confinement, Environment(**environment))
-        made.append(LiveImage("test", settings.program, timeout=20))
+        made.append(LiveImage("test", settings.program, timeout=60))
         return made[-1]
 
     yield make
@@ -43,7 +44,7 @@ def images(tmp_path):
 
 
 def command_lines():
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in files_of_processes("cmdline"):
         try:
             yield file.read_bytes()
         except OSError:
@@ -177,6 +178,7 @@ def test_without_a_word_there_is_no_note_and_no_network_file(images):
 
 
 @needs_sbcl
+@pytest.mark.slow
 def test_a_saved_state_begins_with_the_same_equipment(images, tmp_path):
     """Saved and restored: variables, network and limit stay."""
     image = images("sbcl", None, variables={"NAMED": "kept"}, network=Network.OPEN, memory_mb=300)
@@ -198,12 +200,13 @@ def test_the_notes_of_a_program_are_those_of_its_family(tmp_path):
 
 @pytest.mark.parametrize("confinement", SANDBOXES)
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.slow
 def test_an_open_network_opens_nothing_else(language, confinement):
     """The escape suite with an open network: what is IP gets out, and what does without it."""
     chosen = [each for each in attempts_from(preview=False) if each.group in ("files", "network")]
     with Arena() as arena:
         settings = ImageSettings(language, arena.project, confinement, Environment(network=Network.OPEN))
-        image = LiveImage("test", settings.program, timeout=20)
+        image = LiveImage("test", settings.program, timeout=60)
         results = list(run_escapes(image, arena, confinement, chosen=chosen))
         image.close()
     assert [result for result in results if not result.escaped and not result.tried] == []

@@ -13,7 +13,7 @@ from gramercy.images.views import ImageView
 from gramercy.workbench.deferred import DeferredImage
 
 # A look reads a few files of /proc; what runs meanwhile has no end, so any bound tells a wait.
-AT_ONCE = 5.0
+AT_ONCE = 20.0
 PRINTING = {
     "sbcl": '(progn (format t "begun~%") (finish-output) (loop))',
     "python": "print('begun', flush=True)\nwhile True: pass",
@@ -27,7 +27,7 @@ def busy(image, words):
     thread = threading.Thread(target=image.evaluate, args=(PRINTING[words.language],))
     thread.start()
     yield image
-    deadline = monotonic() + 20
+    deadline = monotonic() + 60
     while thread.is_alive() and monotonic() < deadline:
         image.interrupt()
         thread.join(0.2)
@@ -36,7 +36,7 @@ def busy(image, words):
 
 def seen(image, condition):
     """Look until something is seen, for a bounded time."""
-    deadline = monotonic() + 20
+    deadline = monotonic() + 60
     while not condition(view := image.look()):
         assert monotonic() < deadline, view
         sleep(0.01)

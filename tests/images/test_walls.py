@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 
+from gramercy.images.census import census
 from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
-from gramercy.images.project import check_project, protected_paths
+from gramercy.images.project import check_project
 from gramercy.images.sandbox import Confinement, why_not
+from tests.support import files_of_processes
 
 needs_bubblewrap = pytest.mark.skipif(
     why_not(Confinement.BUBBLEWRAP) is not None, reason=f"{why_not(Confinement.BUBBLEWRAP)}"
@@ -24,6 +28,7 @@ needs_bubblewrap = pytest.mark.skipif(
 needs_landlock = pytest.mark.skipif(
     why_not(Confinement.LANDLOCK) is not None, reason=f"{why_not(Confinement.LANDLOCK)}"
 )
+needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 BOTH = [
     pytest.param(Confinement.BUBBLEWRAP, marks=needs_bubblewrap),
@@ -70,7 +75,7 @@ def images():
 
     def make(project, confinement=Confinement.BUBBLEWRAP, environment=None):
         settings = ImageSettings("python", project, confinement, environment or Environment())
-        made.append(LiveImage("test", settings.program, timeout=20))
+        made.append(LiveImage("test", settings.program, timeout=60))
         return made[-1]
 
     yield make
@@ -206,19 +211,75 @@ def test_nothing_is_left_of_the_placeholders(images, project):
     assert names(project) == [".cursor"]
 
 
-@needs_bubblewrap
-@pytest.mark.contract("trust.walls.clean")
-def test_what_a_killed_process_left_is_tidied_by_the_next_start(images, project):
-    """Trust, control files: kill -9 leaves empty directories, which the next image takes over."""
+def killed_host(project, *, before=""):
+    """Start an image in a process of its own, and kill that."""
     code = (
-        "import os, sys\nfrom gramercy.images.opening import open_image\n"
+        f"import os, sys\n{before}\nfrom gramercy.images.opening import open_image\n"
         "image = open_image('python', project=sys.argv[1])\nimage.evaluate('1')\nos.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(project)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
+
+
+def until(condition):
+    """Wait for something that another process does."""
+    end = monotonic() + 60
+    while not condition():
+        assert monotonic() < end, "it never happened"
+        threading.Event().wait(0.01)
+
+
+def heirs(project):
+    """List the processes that would remove placeholders of a project."""
+    found = []
+    for file in files_of_processes("cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_bytes()
+            found += [file] if b"flock -n -x" in words and os.fsencode(project) in words else []
+    return found
+
+
+# As where there is no program that can lock.
+NO_HEIR = "import gramercy.images.walls as walls\nwalls.find_program = lambda name: None"
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.clean", "clients.walls.kill")
+@pytest.mark.parametrize("confinement", BOTH)
+def test_what_a_killed_process_left_is_tidied_by_the_next_start(images, project, confinement):
+    """Trust, control files: kill -9 leaves empty directories, which the next image takes over or removes."""
+    killed_host(project, before=NO_HEIR)
     assert (project / ".vscode").is_dir()
+    image = images(project, confinement)
+    assert image.evaluate("1").ok
+    if confinement is Confinement.LANDLOCK:
+        assert names(project) == []
+    image.close()
+    assert names(project) == []
+
+
+@needs_bubblewrap
+@pytest.mark.contract("clients.walls.kill")
+@pytest.mark.skipif(not shutil.which("flock"), reason="flock is not installed")
+def test_the_placeholders_of_a_killed_process_are_gone_soon(project):
+    """A day's real work: kill -9 left them for the person's own tools to stop at."""
+    (project / ".cursor").mkdir()
+    killed_host(project)
+    until(lambda: names(project) == [".cursor"])
+
+
+@needs_bubblewrap
+@pytest.mark.contract("clients.walls.kill")
+@pytest.mark.skipif(not shutil.which("flock"), reason="flock is not installed")
+def test_a_process_that_is_killed_takes_nothing_from_an_image_of_another(images, project):
+    """To remove the directory would lift the protection inside the other sandbox."""
     image = images(project)
     assert image.evaluate("1").ok
+    killed_host(project)
+    # What it left behind has tried: only that of the living image is left.
+    until(lambda: len(heirs(project)) == 1)
+    assert (project / ".git").is_dir()
+    assert not image.evaluate("import os; os.mkdir('.git/hooks')").ok
     image.close()
     assert names(project) == []
 
@@ -313,7 +374,7 @@ def test_a_save_by_rename_is_the_persons_and_what_comes_after_is_moved(images, p
 def without_listener(monkeypatch):
     """Let no system call be heard of, as on an older kernel."""
     monkeypatch.setattr("gramercy.images.files.ledger.listen", lambda *_: "the kernel has none")
-    monkeypatch.setattr("gramercy.images.walls.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("gramercy.images.sentry.PAUSE_SECONDS", 0.0)
 
 
 @needs_bubblewrap
@@ -349,7 +410,7 @@ def test_with_a_listener_the_persons_files_stay_and_nothing_is_said(images, proj
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(image.evaluate, waiting)
         (project / ".mcp.json").write_text("mine")
-        assert call.result(20).notes == []
+        assert call.result(60).notes == []
     assert names(project) == sorted(
         [".claude", ".cursor", ".envrc", ".git", ".mcp.json", ".vscode", "commondir"]
     )
@@ -369,7 +430,7 @@ def test_what_a_process_left_running_writes_between_calls_is_moved(images, proje
     writing = "while True:\n        time.sleep(0.01)\n        open('.mcp.json', 'w').close()"
     code = f"import os, time\nif os.fork() == 0:\n    {writing}"
     assert image.evaluate(code).ok
-    deadline = monotonic() + 10
+    deadline = monotonic() + 60
     while not list(project.glob(".mcp.json.untrusted*")) and monotonic() < deadline:
         image.evaluate("1")
     image.close()
@@ -377,34 +438,117 @@ def test_what_a_process_left_running_writes_between_calls_is_moved(images, proje
     assert not (project / ".mcp.json").exists()
 
 
-@needs_bubblewrap
+@pytest.mark.parametrize("confinement", BOTH)
 @pytest.mark.contract("trust.walls.nested-git")
-def test_a_repository_made_deeper_is_named_in_the_reply(images, project):
+def test_a_repository_made_deeper_is_disarmed_and_told(images, project, confinement):
     """Wire, git: no mount can name it, and it runs when the person goes there."""
     (project / "sub").mkdir()
-    image = images(project)
+    image = images(project, confinement)
     marker = project.parent / "RAN"
     reply = image.evaluate(PLANT.format(top=str(project / "sub"), marker=marker))
-    assert [note for note in reply.notes if "git repository in sub:" in note], reply.notes
+    assert [note for note in reply.notes if "directory sub was made a git repository" in note], reply.notes
+    assert not (project / "sub" / "HEAD").exists()
     reply = image.evaluate("os.makedirs('deep/er/.git'); open('deep/er/.git/config', 'w').write('x')")
-    assert [note for note in reply.notes if "git repository in deep/er:" in note], reply.notes
+    assert [note for note in reply.notes if "deep/er/.git, which git reads" in note], reply.notes
+    assert not (project / "deep" / "er" / ".git").exists()
     assert image.evaluate("open('sub/code.py', 'w').write('x')").notes == []
 
 
+# One of each: what agents obey, and what a service runs after a push, at the top and deeper.
+OBEYED = (
+    *("AGENTS.md", "CLAUDE.local.md", ".cursorrules", ".github/copilot-instructions.md", "lib/GEMINI.md"),
+    *(".github/workflows/ci.yml", ".gitlab-ci.yml", "Jenkinsfile", ".circleci/config.yml", "lib/.drone.yml"),
+)
+WRITING = {
+    "python": "import os; os.makedirs(os.path.dirname({name!r}) or '.', exist_ok=True)\n"
+    "open({name!r}, 'w').write('obey')",
+    "sbcl": '(progn (ensure-directories-exist "{name}") (with-open-file (stream "{name}" :direction :output '
+    ':if-exists :supersede) (write-string "obey" stream)))',
+}
+
+
+def opened(project, language, confinement=Confinement.BUBBLEWRAP):
+    """Start an image of a language."""
+    settings = ImageSettings(language, project, confinement, Environment())
+    return contextlib.closing(LiveImage("test", settings.program, timeout=60))
+
+
+@pytest.mark.parametrize("confinement", BOTH)
+@pytest.mark.parametrize("language", ["python", pytest.param("sbcl", marks=needs_sbcl)])
+@pytest.mark.contract("trust.roads.inside")
+def test_what_agents_obey_and_services_run_cannot_be_written(project, language, confinement):
+    """Trust: the file tools asked about a workflow, and an evaluation wrote it unasked."""
+    for name in OBEYED:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("mine")
+    with opened(project, language, confinement) as image:
+        written = [name for name in OBEYED if image.evaluate(WRITING[language].format(name=name)).ok]
+        assert written == []
+        read = "open('AGENTS.md').read()" if language == "python" else '(probe-file "AGENTS.md")'
+        assert image.evaluate(read).ok
+    assert {(project / name).read_text() for name in OBEYED} == {"mine"}
+    assert not list(project.rglob("*.untrusted*"))
+
+
 @needs_bubblewrap
-def test_files_of_instructions_are_told_and_stay(images, project):
-    """Agents read AGENTS.md; who changed it is for the person to judge."""
+@pytest.mark.parametrize("language", ["python", pytest.param("sbcl", marks=needs_sbcl)])
+@pytest.mark.contract("trust.roads.inside")
+def test_new_ones_are_moved_aside_and_told(project, language):
+    """As for the other classes: no mount can keep an absent name free."""
+    with opened(project, language) as image:
+        for name in OBEYED:
+            reply = image.evaluate(WRITING[language].format(name=name))
+            aside = [note for note in reply.notes if ".untrusted now" in note]
+            assert aside, (name, reply.notes)
+            assert "agents obey as instructions" in aside[0] or "a service runs after a push" in aside[0]
+            assert not (project / name).exists()
+            assert "rename it back" in aside[0]
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.roads.inside")
+def test_ordinary_work_with_such_names_goes_on(images, project):
+    """Reading, pages of a manual, templates of issues, and tests in a directory of their own."""
+    (project / "AGENTS.md").write_text("mine")
+    (project / "CLAUDE.md").symlink_to("AGENTS.md")
     image = images(project)
-    reply = image.evaluate("open('AGENTS.md', 'w').write('obey')")
-    assert any("AGENTS.md" in note for note in reply.notes)
-    assert (project / "AGENTS.md").read_text() == "obey"
+    code = """
+import pathlib, tempfile
+assert open('AGENTS.md').read() == open('CLAUDE.md').read() == 'mine'
+for name in ('docs/agents.md', '.github/ISSUE_TEMPLATE/bug.md', 'workflows/ci.yml', 'agents/x.py'):
+    pathlib.Path(name).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(name).write_text('page')
+with tempfile.TemporaryDirectory() as place:
+    pathlib.Path(place, 'AGENTS.md').write_text('a test')
+    pathlib.Path(place, '.github/workflows').mkdir(parents=True)
+    assert pathlib.Path(place, 'AGENTS.md').exists()
+"""
+    reply = image.evaluate(code)
+    assert reply.ok, reply.error
+    assert reply.notes == []
+    assert (project / "docs/agents.md").read_text() == "page"
+    assert not image.evaluate("open('CLAUDE.md', 'w')").ok
 
 
-def test_protected_names_that_are_links_are_left_to_the_look(project):
-    """A link can be replaced, so a bind of what it leads to protects nothing."""
+@pytest.mark.contract("trust.roads.inside")
+def test_instructions_in_every_directory_leave_room_for_what_runs_here(project, monkeypatch):
+    """Mounts are bounded: an environment deeper down counts for more than a text."""
+    monkeypatch.setattr("gramercy.images.census.MOST_HELD", 2)
+    for name in ("AGENTS.md", "a/AGENTS.md", ".gitlab-ci.yml", "a/b/c/.envrc", "a/b/c/.mcp.json"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("mine")
+    found = census(project)
+    assert sorted(found.held) == ["a/b/c/.envrc", "a/b/c/.mcp.json"]
+    assert "AGENTS.md" in found.loose
+    assert "more than 2 control files" in found.bound
+
+
+def test_what_a_link_with_a_protected_name_leads_to_is_held(project):
+    """The link itself can be replaced, so it is looked after."""
     (project / "elsewhere").mkdir()
     (project / ".vscode").symlink_to(project / "elsewhere")
-    assert protected_paths(project) == []
+    found = census(project)
+    assert (list(found.held), list(found.loose)) == (["elsewhere"], [".vscode"])
 
 
 def test_a_bare_repository_cannot_be_a_project(project):

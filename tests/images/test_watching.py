@@ -9,6 +9,7 @@ import pytest
 
 from gramercy.images.base import Reply
 from gramercy.images.connection import PATIENCE
+from tests.support import until
 
 SLOWLY = {
     "sbcl": '(dotimes (i 3) (format t "turn ~d~%" i) (sleep 0.4))',
@@ -57,7 +58,7 @@ def test_a_watcher_that_fails_does_not_fail_the_evaluation(image, words):
 def test_what_was_printed_survives_the_end_of_the_process_by_force(image, words):
     """Images, Timeouts and deaths: always return the partial output."""
     code = joined(words, words.shout.format("grüße ☃"), COMPLAIN[words.language], words.stubborn_loop)
-    reply = image.evaluate(code, timeout=0.3)
+    reply = image.evaluate(code, timeout=5)
     assert reply.error.type == "TIMEOUT"
     assert reply.stdout == "grüße ☃\n"
     assert reply.stderr == "watch out\n"
@@ -144,8 +145,8 @@ def test_a_quick_evaluation_needs_no_thread(image, words):
         return None
 
     image.evaluate(words.six)
-    answers = [asyncio.run(main()) for _ in range(20)]
-    assert ["6"] in answers
+    # On a busy machine an answer rarely comes within the short wait before a thread takes over.
+    until(lambda: asyncio.run(main()) == ["6"])
 
 
 def test_cancelling_interrupts_the_evaluation_and_nothing_else(image, words):

@@ -91,6 +91,7 @@ SAMPLES = [
         "capabilities": ["fork"],
         "prefix": "/usr",
         "notes": ["n"],
+        "fork_us": 900,
         "tag": "t",
         "token": "x",
     },

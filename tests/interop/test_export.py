@@ -44,6 +44,7 @@ def test_the_command_writes_them(tmp_path):
     ],
 )
 @pytest.mark.contract("agents.interop.export")
+@pytest.mark.slow
 def test_the_packages_of_providers_read_the_schemas(style, package, name):
     """Interop: export of schemas for any of them."""
     pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")

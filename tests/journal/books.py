@@ -18,7 +18,7 @@ from gramercy.journal.chain import (
     told_text,
 )
 from gramercy.journal.opening import open_journal
-from gramercy.journal.verify import Report, Verifier
+from gramercy.journal.verify import Pruning, Report, Verifier
 
 QUESTION = Question("pay 1?", "5ea1", {"tool": "d"}, "dangerous tools are asked about")
 ASKED = Facts(question=QUESTION, expires_at=4e9)
@@ -37,9 +37,9 @@ class Book(NamedTuple):
     heads: list[Head]
 
     def report(self, pruned_before: float = 0.0, anchors: tuple[Head, ...] = ()) -> Report:
-        verifier = Verifier(lambda: pruned_before, anchors)
+        verifier = Verifier(lambda: Pruning(pruned_before), anchors)
         for event in self.events:
-            verifier.add(event, self.contents.get((event[2], event[3]), (None, None)))
+            verifier.add((*event, *self.contents.get((event[2], event[3]), (None, None))))
         return verifier.finish(self.heads)
 
 

@@ -251,13 +251,14 @@ def test_a_pruning_deletes_old_contents_of_calls_that_are_over(journal):
     assert len(journal.entries()) == 12
 
 
-def test_a_pruning_of_many_pages_is_one_event(journal, monkeypatch):
+def test_a_pruning_of_many_pages_is_an_event_for_each(journal, monkeypatch):
+    """Each names the calls whose contents went with it."""
     monkeypatch.setattr("gramercy.journal.audit.MOST_PARAMETERS", 1)
     before = verify_journal(journal).events
     assert prune(journal, time() + 1, "ada") == 8
     report = verify_journal(journal)
-    # That, and the opening of this writer's chain.
-    assert (report.flaws, report.events, report.deleted) == ((), before + 2, 8)
+    # Those, and the opening of this writer's chain.
+    assert (report.flaws, report.events, report.deleted) == ((), before + 5, 8)
 
 
 @pytest.mark.contract("journal.audit.one-state")

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.journal.base import Facts, NewCall, Ruling, State
+from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.chain import (
+    CallFacts,
     Content,
     Event,
     Head,
     event_hash,
     kept_text,
     linked,
-    read_call,
     read_facts,
     read_kept,
     read_told,
@@ -45,12 +45,13 @@ def test_what_is_told_and_kept_is_read_back_as_it_was(given_arguments, words, ed
     facts = Facts(detail=words, question=QUESTION, ruling=ruling, files=("a", words), elapsed_ms=1.5, fence=2)
     told, kept = read_told(told_text(facts, call)), read_kept(kept_text(facts, call))
     assert read_facts(told, kept) == facts
-    assert read_call(told, kept) == call
+    assert told.call == CallFacts("1", "pay", "dangerous", client=words, identity="i")
+    assert (kept.arguments or {}) == given_arguments
 
 
 def test_half_a_surrogate_pair_can_be_kept():
     call = NewCall("1", "pay", "safe", {"text": "\ud800"})
-    assert read_call(read_told(told_text(Facts(), call)), read_kept(kept_text(Facts(), call))) == call
+    assert read_kept(kept_text(Facts(), call)).arguments == call.arguments
 
 
 @pytest.mark.contract("journal.audit.contents")
@@ -60,8 +61,10 @@ def test_facts_that_stay_tell_nothing_of_the_contents():
     ruling = Ruling(
         approved=True, by="ada", reason=secret, shown=secret, note=secret, arguments={"a": secret}
     )
-    facts = Facts(detail=secret, content=secret, arguments={"a": secret}, ruling=ruling)
+    question = Question(secret, "5ea1", {"tool": "d"}, secret, effect={"text": secret}, changes=(secret,))
+    facts = Facts(detail=secret, content=secret, arguments={"a": secret}, ruling=ruling, question=question)
     assert secret not in told_text(facts, call)
+    assert kept_text(facts, call).count(secret) >= 10
 
 
 @pytest.mark.contract("journal.audit.hash")
@@ -75,7 +78,9 @@ def test_a_hash_is_that_of_the_columns_one_on_a_line():
 def test_a_true_journal_is_intact():
     report = small_book().report(15.0)
     assert report.flaws == ()
-    assert (report.events, report.calls, report.replaced, report.deleted) == (14, 3, 2, 2)
+    assert (report.events, report.calls, report.replaced, report.deleted) == (14, 3, 2, 1)
+    # The pruning is an old one, which does not say what it has deleted.
+    assert report.unproven == 1
     assert [head.number for head in report.heads] == [8, 3, 3]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from gramercy.errors import InvalidSettingError
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+from gramercy.journal.forms import CUES
 from gramercy.journal.masking import Masking
 from gramercy.journal.sqlite import SqliteJournal
-from gramercy.journal.texts import CUES
 from gramercy.journal.texts import masked as masked_text
 
 SECRET = "correct-horse-battery"

@@ -102,6 +102,7 @@ def test_a_move_is_made_once_when_the_connection_is_lost_at_its_commit(
 
 @pytest.mark.contract("journal.postgres.restart")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.slow
 def test_calls_go_on_when_the_server_is_restarted_under_them(own_server, how):
     """No move is lost, none is made twice, and the chain of each writer holds."""
     address = own_server.create()

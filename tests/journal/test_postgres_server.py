@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.postgres import PostgresServer, why_none
-from tests.support import until
+from tests.support import BOUND, until
 
 START = """
 from tests.postgres import PostgresServer
@@ -44,4 +44,4 @@ def test_the_server_ends_with_the_process_that_started_it():
             starter.kill()
             until(lambda: not Path("/proc", pid).exists())
         finally:
-            subprocess.run(["rm", "-rf", directory], check=True)
+            subprocess.run(["rm", "-rf", directory], check=True, timeout=BOUND)

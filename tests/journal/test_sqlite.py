@@ -25,6 +25,7 @@ from gramercy.journal.opening import default_place, open_journal
 from gramercy.journal.schema import MIGRATIONS
 from gramercy.journal.sqlite import PAGE_BYTES, SqliteJournal
 from tests.journal.stores import ASKED, BOUND, READ, WRITE, YES, process
+from tests.support import reap
 
 REGISTRY = Registry(
     [
@@ -366,7 +367,7 @@ def test_the_child_of_a_fork_writes_a_chain_of_its_own(journal):
             os._exit(code)
     let_go.set()
     thread.join(BOUND)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert reap(child) == 0
     journal.move(key, State.DONE, Facts(fence=1))
     assert [entry.state for entry in journal.entries()].count(State.DONE) == 2
     assert journal._run("SELECT COUNT(*) FROM chains", ()) == [(2,)]

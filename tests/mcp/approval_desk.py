@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.mcp.conversations import LEGACY, MODERN, HttpConversation, StdioConversation
-from tests.support import port_of, start_server
+from tests.support import port_of, said_besides, start_server
 
 YES = {"action": "accept", "content": {"decision": "approve"}}
 NO = {"action": "accept", "content": {"decision": "deny", "reason": "not today"}}
@@ -107,8 +107,7 @@ def over_pipes(project):
         return StdioConversation(servers[-1], era, reply=reply, **options)
 
     yield begin
-    # One line, on how images are confined.
-    said = [line for one in servers for line in one.errors().splitlines() if "sandbox: " not in line]
+    said = said_besides(*servers)
     for one in servers:
         one.close()
     assert said == []

@@ -79,8 +79,8 @@ class Receiver:
         os.write(1, b"from a descriptor\n")
         ctypes.CDLL(None).puts(b"from C")
         ctypes.CDLL(None).fflush(None)
-        subprocess.run(["echo", "from a child"], check=True)
-        read = subprocess.run(["cat"], capture_output=True, check=True).stdout
+        subprocess.run(["echo", "from a child"], check=True, timeout=60)
+        read = subprocess.run(["cat"], capture_output=True, check=True, timeout=60).stdout
         return json.dumps({"id": message["id"], "result": read.decode()}).encode()
 
 

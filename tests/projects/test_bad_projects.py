@@ -118,6 +118,7 @@ def lines_about(words, text):
 @needs_sbcl
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.slow
 def test_the_user_is_told_once_and_the_image_is_there(project, gramercy, walk, monkeypatch, case):
     """Issue, Bad input: one clear line each, nothing lost, and the image still starts."""
     trouble = SPOILT[case](project)

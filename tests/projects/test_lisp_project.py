@@ -98,17 +98,17 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line_and_the_old_code_stays(pr
     day.load("garden")
     edit(file, "(* rows columns)", "(* rows kolumns)")
     told = day.load("garden")
-    assert f"({file}:6): undefined variable: GARDEN/SRC/BEDS::KOLUMNS" in told
-    assert f"({file}:5): The variable COLUMNS is defined but never used." in told
+    assert "(src/beds.lisp:6): undefined variable: GARDEN/SRC/BEDS::KOLUMNS" in told
+    assert "(src/beds.lisp:5): The variable COLUMNS is defined but never used." in told
     edit(file, "kolumns", "columns")
     day.load("garden")
     file.write_text(file.read_text() + "\n(defun open-bed (")
     told = day.fail("load-system", system="garden")
-    assert f"{file}:11 cannot be read: the file ends inside of the form that begins on line 11." in told
+    assert "src/beds.lisp:11 cannot be read: the file ends inside of the form that begins on line 11." in told
     assert day.eval(AREA) == "=> 6"
     edit(file, "(defun open-bed (", "(defun open-bed () (let ((x)) (no-such-macro-form (1 2))))")
     told = day.fail("load-system", system="garden")
-    assert f"{file}:11" in told
+    assert "src/beds.lisp:11" in told
     assert day.eval(AREA) == "=> 6"
 
 
@@ -225,7 +225,7 @@ def test_a_web_server_is_developed_while_it_runs(project, walk):
 
     day.eval("(hunchentoot:stop *server*)")
     # The workers of the last requests end by themselves.
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while day.ask("checkpoint_image", label="stopped again")[0]:
         assert time.monotonic() < end, "the state is never kept again"
     day.eval("(defvar *after* 1)")

@@ -26,7 +26,7 @@ class Walk:
     def ask(self, tool, **arguments):
         """Call a tool; return whether it failed, and its text."""
         result = self.client.call(tool, **arguments)
-        return bool(result.get("isError")), "\n".join(block["text"] for block in result["content"])
+        return bool(result.get("isError")), "\n\n".join(block["text"] for block in result["content"])
 
     def do(self, tool, **arguments):
         """Call a tool that must not fail, and return its text."""
@@ -98,7 +98,7 @@ def edit(file, old, new):
 
 def get(port, path):
     """Ask a server of this machine for a page."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
         return response.read().decode()
 
 

@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(206 if goes_on else 200, headers)
         if index.gate is not None:
             self.wfile.write(rest[: len(rest) // 2])
-            index.gate.wait(30)
+            index.gate.wait(60)
             rest = rest[len(rest) // 2 :]
         self.wfile.write(rest[: index.cuts.pop(0)] if index.cuts else rest)
         while index.endless:
@@ -144,4 +144,4 @@ def serve(index: Index) -> Iterator[Index]:
             yield index
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -50,7 +50,7 @@ class Library:
             raise answer
         for place, each in enumerate(answer):
             if self._gate is not None and place == len(answer) - 1:
-                self._gate.wait(30)
+                self._gate.wait(60)
             self.told += 1
             if take(each):
                 return

@@ -70,14 +70,14 @@ class Service:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(self._served(), self._loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(self._served(), self._loop).result(60)
         self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _served(self) -> asyncio.Server:

@@ -61,7 +61,7 @@ def ask(*replies: Reply, request: Request = HELLO) -> tuple[list[Any], Service]:
             await provider.aclose()
             return got
 
-        return asyncio.run(asyncio.wait_for(asked(), 20)), service
+        return asyncio.run(asyncio.wait_for(asked(), 60)), service
 
 
 def test_a_question_is_told_in_the_format_of_messages():

@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,11 +55,11 @@ def test_events_are_the_same_whatever_ends_their_lines_and_wherever_they_are_cut
 
 def test_a_long_line_in_small_pieces_is_read_in_one_go():
     """A file in the arguments of a call is one line of megabytes; it was copied with each of its pieces."""
-    began = monotonic()
+    began = thread_time()
     (event,) = events_of(b"data: ", *[b"x" * 100] * 40_000, b"\n\n")
     assert len(event) == 4_000_000
-    # Copied with each piece, these were 80 gigabytes.
-    assert monotonic() - began < 5
+    # Copied with each piece, these were 80 gigabytes. Of the processor: other programs must not count.
+    assert thread_time() - began < 5
 
 
 def test_a_line_is_bounded_also_among_others(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_key_is_hidden_at_any_place_of_a_reason(place, is_json):
         (b'{"error": {"message": {"detail": "too long"}}}', "too long"),
         (b"<!DOCTYPE html>\n<html><head><title>\n502 Bad&nbsp;Gateway</title></head>", "502 Bad Gateway"),
         (b"<Error><Code>TooLong</Code></Error>", "<Error><Code>TooLong</Code></Error>"),
-        (b"upstream\x1b[2J timed\r\nout", "upstream [2J timed out"),
+        (b"upstream\x1b[2J timed\r\nout", "upstream\\u{1b}[2J timed out"),
         (b"", ""),
         (b"{}", "{}"),
     ],
@@ -151,4 +151,4 @@ def test_milliseconds_that_are_none_leave_the_seconds():
 
 def test_names_of_models_do_nothing_to_a_terminal():
     listed = {"data": [{"id": "a\x1b[2J\nb"}, {"id": "x" * 1000}, {"id": 3}, {}, 4]}
-    assert model_names(json.dumps(listed).encode()) == ["a [2J b", "x" * 100]
+    assert model_names(json.dumps(listed).encode()) == ["a\\u{1b}[2J b", "x" * 100]

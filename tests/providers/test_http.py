@@ -55,7 +55,7 @@ def ask(provider: Any, request: Request = HELLO) -> list[Any]:
         await provider.aclose()
         return got
 
-    return asyncio.run(asyncio.wait_for(asked(), 20))
+    return asyncio.run(asyncio.wait_for(asked(), 60))
 
 
 def ask_openai(service: Service, patience: Patience = QUICK) -> list[Any]:
@@ -79,7 +79,7 @@ def test_a_service_says_how_long_to_wait(header):
         assert ask_openai(service, quick)[-1] == StopPart("end")
     assert len(service.asked) == 2
     if header.get("retry_after") in ("0.2", "60"):
-        assert 0.2 <= monotonic() - began < 5
+        assert 0.2 <= monotonic() - began < 30
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
@@ -190,7 +190,7 @@ def test_the_first_words_do_not_wait_for_the_next():
             await provider.aclose()
             return part
 
-        assert asyncio.run(asyncio.wait_for(first(), 3)) == TextPart("Hel")
+        assert asyncio.run(asyncio.wait_for(first(), 60)) == TextPart("Hel")
 
 
 @pytest.mark.contract("agents.wire.silence")
@@ -206,10 +206,10 @@ def test_a_question_can_be_cancelled():
             with pytest.raises(asyncio.CancelledError):
                 await task
             # The service need not go on with what nobody waits for.
-            assert await asyncio.to_thread(service.left.wait, 5)
+            assert await asyncio.to_thread(service.left.wait, 30)
             await provider.aclose()
 
-        asyncio.run(asyncio.wait_for(cancelled(), 10))
+        asyncio.run(asyncio.wait_for(cancelled(), 60))
 
 
 @pytest.mark.contract("agents.wire.silence")
@@ -224,10 +224,10 @@ def test_an_answer_that_is_left_closes_its_connection(kind):
             parts: Any = provider.chat(HELLO)
             await anext(parts)
             await parts.aclose()
-            assert await asyncio.to_thread(service.left.wait, 5)
+            assert await asyncio.to_thread(service.left.wait, 30)
             await provider.aclose()
 
-        asyncio.run(asyncio.wait_for(left(), 10))
+        asyncio.run(asyncio.wait_for(left(), 60))
 
 
 @pytest.mark.parametrize("kind", [OpenAIProvider, AnthropicProvider])
@@ -243,7 +243,7 @@ def test_the_questions_of_a_conversation_share_a_connection(kind):
                 assert [part async for part in provider.chat(HELLO)][-1] == StopPart("end")
             await provider.aclose()
 
-        asyncio.run(asyncio.wait_for(thrice(), 10))
+        asyncio.run(asyncio.wait_for(thrice(), 60))
     assert (len(service.asked), service.connections) == (3, 1)
 
 
@@ -359,6 +359,7 @@ def test_the_key_is_in_no_text(caplog, monkeypatch):
     text = "".join([*shown, caplog.text])
     assert "bad (key) and (key)" in text
     assert KEY not in text
+    assert "another-secret-0987" not in text
 
 
 def test_a_key_that_is_none_is_refused_without_being_shown(monkeypatch):

@@ -33,7 +33,7 @@ NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required
 HELLO = OfferedTool("sayHello", "Greets", NAMED)
 ASKED = Request("demo", (Message("user", "Hello, I am Ada"),), "Greet.", (HELLO,))
 CALL = '{"tool": "sayHello", "arguments": {"name": "Ada"}}'
-BOUND = 20
+BOUND = 60
 
 
 def answered(library, request=ASKED):

@@ -119,7 +119,16 @@ def test_the_command_line_answers_without_a_key(real_model, tmp_path):  # noqa: 
     del real_model
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     done = subprocess.run(
-        [sys.executable, "-m", "gramercy", "run", str(EXAMPLES / "helloAgent.gram"), "Hello, I am Ada"],
+        [
+            sys.executable,
+            "-m",
+            "gramercy",
+            "run",
+            str(EXAMPLES / "helloAgent.gram"),
+            "Hello, I am Ada",
+            "--tools",
+            str(EXAMPLES / "helloAgent.py"),
+        ],
         capture_output=True,
         text=True,
         timeout=BOUND,

@@ -140,3 +140,15 @@ def test_the_doubles_are_not_loaded_with_the_package():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_reading_the_errors_of_a_server_moves_none_of_its_lines():
+    """A line that a server writes while another was read took the place of its first one."""
+    code = "import sys\nfor n in range(3000): print(n, file=sys.stderr, flush=True)"
+    client = StdioClient(sys.executable, "-c", code)
+    try:
+        while client.process.poll() is None:
+            client.errors()
+        assert client.errors().split() == [str(number) for number in range(3000)]
+    finally:
+        client.close()

@@ -14,6 +14,8 @@ import pytest
 
 from gramercy import InvalidArgumentsError, Tool, create_tool, define_tool, validate_tool_args
 from gramercy.errors import InvalidSchemaError
+from gramercy.gram.json_schema import compile_schema
+from gramercy.tools.arguments import Copier
 
 
 def closed(**properties):
@@ -424,3 +426,15 @@ def test_a_schema_deeper_than_any_value_is_still_checked():
         value = [value]
     with pytest.raises(InvalidArgumentsError, match="64 levels"):
         tool.checker.check({"deep": value})
+
+
+@pytest.mark.parametrize("value", [1, 600, 0.5, 0, -1, 601, 600.5, True, "7", 1e300, float("nan")])
+def test_bounds_of_numbers_are_checked_without_the_validator_and_as_it_would(value):
+    """A time limit in a schema must not make every call slower."""
+    number = {"type": "number", "exclusiveMinimum": 0, "maximum": 600}
+    schema = {"type": "object", "properties": {"timeout": number}, "additionalProperties": False}
+    copier = Copier(schema)
+    assert copier.decides
+    fits = not math.isnan(value) if isinstance(value, float) else True
+    fits = fits and compile_schema(schema).is_valid({"timeout": value})
+    assert (copier.compiled()({"timeout": value}) is not None) == fits

@@ -101,7 +101,7 @@ def test_every_parameter_type_is_accepted_also_as_a_keyword(kind):
         ({"categories": ["files", 3]}, "every category must be a word"),
         ({"categories": [""]}, "every category must be a word"),
         ({"deadlin": 3}, "unknown option 'deadlin'; did you mean 'deadline'?"),
-        ({"colour": 3}, "unknown option 'colour': expected deadline, inline, idempotent, "),
+        ({"colour": 3}, "unknown option 'colour': expected safety_level, categories, deadline, inline, "),
         ({"function": handle}, "unknown option 'function'"),
         ({"judged_as": ("eval_form",)}, "judged_as is ('eval_form',): expected a tuple of Likeness"),
         ({"deadline": 0}, "the deadline is 0: expected a positive number of seconds or None"),

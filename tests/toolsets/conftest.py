@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,10 @@ SANDBOX = shutil.which("bwrap") is not None
 # Where the packages are installed that this project itself needs: real libraries to look into.
 PACKAGES = (Path(click.__file__).parents[1],)
 LANGUAGES = ("sbcl", "python")
+# Where the pytest of these tests is, which stands for that of a project's environment.
+PYTEST = Path(pytest.__file__).parents[1]
+# Without the plugins that these tests need themselves: they take a second to load.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def approve(tool: Any, arguments: Any) -> str:
@@ -47,10 +52,11 @@ class Desk:
     workspace: Workspace
     language: str = "sbcl"
     approver: Callable[..., Any] | None = approve
+    registry: Registry = field(init=False)
     executor: Executor = field(init=False)
 
     def __post_init__(self) -> None:
-        registry = Registry()
+        self.registry = registry = Registry()
         register_core_tools(registry, self.image, project=self.workspace)
         register_project_tools(registry, self.image, self.workspace)
         register_session_tools(registry, self.image, language=self.language, workspace=self.workspace)
@@ -70,8 +76,12 @@ class Desk:
         """Run a tool that must fail and return its text."""
         result = self.call(name, **arguments)
         assert not result.success, result.content
-        # A refusal also says what to do now.
-        assert result.content == result.error or result.metadata["denied"]
+        # A refusal also says what to do now, and a note stands below what went wrong.
+        note = result.metadata.get("note")
+        assert (
+            result.content == (f"{result.error}\n\n{note}" if note else result.error)
+            or result.metadata["denied"]
+        )
         return result.content
 
     def evaluate(self, lisp: str, python: str) -> str:
@@ -146,3 +156,29 @@ def lisp_desk(images: Callable[[str], LiveImage], workspace: Workspace) -> Desk:
 def python_desk(images: Callable[[str], LiveImage], workspace: Workspace) -> Desk:
     """Return a desk with a fresh Python image."""
     return Desk(images("python"), workspace, "python")
+
+
+def write(project: Path, files: dict[str, str]) -> None:
+    """Write the files of a project."""
+    for name, content in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(dedent(content).lstrip("\n"), encoding="utf-8")
+
+
+@pytest.fixture
+def desk_on(project: Path) -> Iterator[Callable[..., Desk]]:
+    """Open an image of the project, with its files, and a desk with all tools."""
+    images: list[LiveImage] = []
+
+    def opened(language: str, files: dict[str, str], *, paths: Any = (PYTEST,), **more: Any) -> Desk:
+        if language == "sbcl" and shutil.which("sbcl") is None:
+            pytest.skip("sbcl is not installed")
+        write(project, files)
+        environment = Environment(paths=tuple(paths), variables=ALONE) if language == "python" else None
+        image = open_image(language, project=project, sandbox=SANDBOX, environment=environment, **more)
+        images.append(image)
+        return Desk(image, Workspace(project), language)
+
+    yield opened
+    for image in images:
+        image.close()

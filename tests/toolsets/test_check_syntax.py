@@ -126,3 +126,32 @@ def test_calls_that_make_no_sense_are_refused(paper_desk, project):
     assert "neither Lisp nor Python" in paper_desk.failure("check_syntax", path="f.txt")
     assert "not a text file" in paper_desk.failure("check_syntax", path="f.lisp")
     assert "2,000,000 are the most" in paper_desk.failure("check_syntax", path="g.lisp")
+
+
+SHOWN = {
+    "a\u202eb": "a\\u{202e}b",
+    "a\nb: ok, 1 top-level form.": "a\\u{a}b: ok, 1 top-level form.",
+    "a\x1b[2Jb": "a\\u{1b}[2Jb",
+}
+
+
+@pytest.mark.contract("day.forms.check-names")
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (".lisp", "(a)"),
+        (".lisp", "(a"),
+        (".py", "x = = 1"),
+        (".txt", ""),
+        (".lisp", None),
+        (".py", b"\0\xff"),
+    ],
+)
+def test_a_name_hides_nothing_in_what_is_told(paper_desk, project, name, ending, text):
+    """A character that turns the text around, or a line break, would change what a person reads."""
+    if text is not None:
+        (project / f"{name}{ending}").write_bytes(text if isinstance(text, bytes) else text.encode())
+    told = paper_desk.call("check_syntax", path=f"{name}{ending}").content
+    assert name not in told
+    assert told.removeprefix("Tool error: ").startswith(f"{SHOWN[name]}{ending}")

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from gramercy import images
 from gramercy.toolsets.documents import decode
 from gramercy.toolsets.lisp_definitions import outline, spelled
 from gramercy.toolsets.lisp_text import Reading
 from gramercy.toolsets.rewriting import Rewriting, language_of
 
-LISP_SOURCES = ("/usr/share/common-lisp/source", "/usr/share/sbcl-source")
+# Our own are on every machine; scripts/setup installs the libraries, and the sources of SBCL may be there.
+OWN_LISP = Path(images.__file__).parent / "lisp"
+LISP_SOURCES = (OWN_LISP, Path("/usr/share/common-lisp/source"), Path("/usr/share/sbcl-source"))
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 # Files with a reader macro of another implementation, which SBCL cannot read either.
 UNREADABLE = {"cffi-abcl.lisp"}
@@ -29,10 +32,9 @@ pytestmark = pytest.mark.skipif(shutil.which("sbcl") is None, reason="needs sbcl
 
 
 def lisp_files(step):
-    found = sorted(path for root in LISP_SOURCES for path in Path(root).rglob("*.lisp"))
-    if not found:
-        pytest.skip("no sources of Lisp libraries are installed")
-    return found[::step]
+    """Return every one of so many files: of our own, and then of what this machine has besides."""
+    roots = (sorted(root.rglob("*.lisp")) for root in LISP_SOURCES)
+    return [path for files in roots for path in files[::step]]
 
 
 def python_files(step):
@@ -109,15 +111,15 @@ def defined_there(rows):
 
 @pytest.mark.contract("day.forms.oracle")
 def test_forms_of_lisp_are_where_the_reader_of_sbcl_finds_them():
-    """Oracle: a part of the sources of SBCL and of Debian's libraries."""
-    assert compare_with_sbcl(40) > 500
+    """Oracle: a part of our own sources, and of what there is of libraries and of SBCL."""
+    assert compare_with_sbcl(8) > 200
 
 
 @pytest.mark.slow
 @pytest.mark.contract("day.forms.oracle")
 def test_forms_of_lisp_are_where_the_reader_of_sbcl_finds_them_everywhere():
     """Oracle: all of them, 1,362 files with 37,908 forms where this was written."""
-    compare_with_sbcl(1)
+    assert compare_with_sbcl(1) > 1000
 
 
 def expected_names(body, parent=""):
@@ -161,10 +163,10 @@ def parsed_alone(piece):
 
 @pytest.mark.contract("day.forms.oracle")
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("step", [120, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
 def test_definitions_of_python_are_where_its_parser_finds_them(step):
     """Oracle: a part of the standard library, and all of it."""
-    assert compare_with_ast(step) > 50
+    assert compare_with_ast(step) > 100
 
 
 def edits_cancel_out(files, most):
@@ -208,18 +210,18 @@ def comes_back(rewriting, old, file):
 
 
 @pytest.mark.contract("day.forms.properties")
-@pytest.mark.parametrize("step", [40, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(4, marks=pytest.mark.slow)])
 def test_edits_that_cancel_out_leave_a_lisp_text_as_it_was(step):
     """Property: replace with itself changes nothing, delete and insert give the text back."""
     tried, back = edits_cancel_out([file for file in lisp_files(step) if file.name not in UNREADABLE], 6)
-    assert tried > 100
+    assert tried > 30
     assert back > tried / 3
 
 
 @pytest.mark.contract("day.forms.properties")
-@pytest.mark.parametrize("step", [120, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(16, marks=pytest.mark.slow)])
 def test_edits_that_cancel_out_leave_a_python_text_as_it_was(step):
     """Property: replace with itself changes nothing, delete and insert give the text back."""
     tried, back = edits_cancel_out(python_files(step), 6)
-    assert tried > 40
+    assert tried > 80
     assert back > tried / 3

@@ -354,6 +354,29 @@ def test_line_ends_tabs_form_feeds_and_encodings_are_kept(paper_desk, project):
     assert path.read_bytes() == b"(a)\r\n\x0c\r\n(defun f ()\r\n\t2)\r\n"
 
 
+@pytest.mark.contract("day.forms.tabs")
+def test_a_lisp_form_that_is_indented_with_tabs_is_put_back_as_it_was(paper_desk, lisp):
+    """A tab reaches to the next column that 8 divides: one tab is further in than two blanks."""
+    form = '(def-call-out %send (:name "send")\n    (:arguments (socket int)\n\t\t(flags int)))'
+    text = f"#+clisp\n(progn\n  {form})\n"
+    lisp.write_text(text)
+    edit(paper_desk, lisp, "%send", form.replace("int", "long"))
+    assert lisp.read_text() == text.replace("int", "long")
+    edit(paper_desk, lisp, "%send", form)
+    assert lisp.read_text() == text
+
+
+@pytest.mark.contract("day.forms.tabs")
+def test_lisp_code_with_tabs_moves_in_by_columns(paper_desk, lisp):
+    """Blanks before a tab would be swallowed by it."""
+    lisp.write_text("(progn\n  (defun f ()\n    1))\n")
+    edit(paper_desk, lisp, "f", "(defun f ()\n  (list 1\n\t2))")
+    assert lisp.read_text() == "(progn\n  (defun f ()\n    (list 1\n          2)))\n"
+    lisp.write_text("(progn\n\t(defun f ()\n\t  1))\n")
+    edit(paper_desk, lisp, "f", "(defun f ()\n  (list 1\n\t2))")
+    assert lisp.read_text() == "(progn\n\t(defun f ()\n\t  (list 1\n\t\t2)))\n"
+
+
 def test_strings_over_several_lines_are_not_indented(paper_desk, python, lisp):
     """The text of a string is no indentation; a docstring is indented by habit."""
     code = 'def area(self):\n    """Tell.\n\n    More.\n    """\n    return """a\n  b\nc"""'

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
 from gramercy.execution.approval import Approved, Modified
-from gramercy.toolsets import hunks
+from gramercy.toolsets import editing, hunks
 
 POEM = "".join(f"line {number}\n" for number in range(1, 31))
 CODE = """\
@@ -156,6 +157,39 @@ def test_the_closest_place_in_a_huge_file_is_found_soon(paper_desk, project):
     assert len(refused(paper_desk, "value_7 == 55433\nvalue_9 == 3")) < 2_000
 
 
+def steps_of(text, old):
+    """Count the lines of our own code that run to tell what is closest: a measure that no clock disturbs."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if frame.f_code.co_filename != editing.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert not editing.matches(text, old)
+        editing.closest(text, old)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.contract("trust.paths.linear")
+@pytest.mark.parametrize(
+    "line", ["x = 1\n", "item {kind}\n", "line {number}\n", "x = 1\r\nx = 1\n"], ids=repr
+)
+def test_to_tell_what_is_closest_to_a_long_text_takes_bounded_work(line):
+    """A text of 2,000 lines that is not in a file of 5,000: where lines are alike it took half a minute."""
+    every = [line.format(kind=number % 7, number=number) for number in range(5_000)]
+    text, old = "".join(every), "".join(every[:2_000])
+    # Without a bound every line of the one meets every line of the other: ten million.
+    assert steps_of(text, f"{old}other\n") < 4 * editing.MOST_PAIRS
+
+
 def test_an_empty_text_is_refused_with_what_to_do(paper_desk, file):
     """edit_file: a new file is for write_file."""
     assert "write_file" in refused(paper_desk, "", path="new.py")
@@ -208,7 +242,7 @@ def test_what_is_no_text_file_of_the_project_is_refused(paper_desk, project):
     (project / "f.py").write_text("x")
     assert "not a text file" in refused(paper_desk, "a", path="data")
     assert "is a directory" in refused(paper_desk, "a", path="folder")
-    assert "not a regular file" in refused(paper_desk, "a", path="pipe")
+    assert "is a pipe, not a file" in refused(paper_desk, "a", path="pipe")
     assert "too large" in refused(paper_desk, "a", path="huge")
     assert "did you mean f.py?" in refused(paper_desk, "a", path="g.py")
     assert "outside the project" in refused(paper_desk, "a", path="../other")

@@ -47,10 +47,10 @@ def test_an_error_names_only_tools_that_are_served(paper):
     reply = Reply(ok=False, error=fault)
     for beside, line in (
         ({"error_frames", "invoke_restart"}, "m3 keeps this moment: error_frames, invoke_restart"),
-        (set(), "[0] MINE (A): Take it."),
+        (set(), ""),
     ):
-        workshop = Workshop(SingleImage(paper), beside=beside)
-        assert workshop.evaluated(reply).error.splitlines()[-1] == line
+        told = Workshop(SingleImage(paper), beside=beside).evaluated(reply)
+        assert (told.error.splitlines()[-1], told.note) == ("[0] MINE (A): Take it.", line)
     without = Reply(ok=False, error=ImageFault("E", "m", no_moment="threads"))
     assert Workshop(SingleImage(paper)).evaluated(without).error == "[ERROR] E\nm"
 

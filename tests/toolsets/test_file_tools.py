@@ -232,7 +232,7 @@ def test_a_written_file_is_reported_as_in_the_contract(paper_desk, project):
     assert (project / "new.txt").read_text("utf-8") == "grüße\n"
 
 
-@pytest.mark.contract("002.dangerous.examples", "002.status.eighteen-tools")
+@pytest.mark.contract("002.dangerous.examples")
 @pytest.mark.parametrize("tool", ["write_file", "propose_file_edit"])
 def test_nothing_is_written_without_an_approval(paper_desk, file, tool):
     """Decision 6."""

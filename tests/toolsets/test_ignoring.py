@@ -103,6 +103,7 @@ def put(folder, top, nested, deeper, excluded):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(RULES, RULES, RULES, RULES)
+@pytest.mark.slow
 def test_the_same_files_are_left_out_as_by_git(repository, top, nested, deeper, excluded):
     """Respects .gitignore, nested and negated, and .git/info/exclude."""
     put(repository, top, nested, deeper, excluded)

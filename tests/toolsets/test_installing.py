@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -178,6 +179,7 @@ def test_an_environment_without_pip_is_uvs(tmp_path, monkeypatch):
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ImageError, match="ensurepip"):
         installation_for(program, tmp_path, ["plums"])
     (programs / "uv").write_text("#!/bin/sh\necho ' + plums==1.0'\n")
@@ -187,6 +189,26 @@ def test_an_environment_without_pip_is_uvs(tmp_path, monkeypatch):
         *(str(programs / "uv"), "pip", "install", "--no-progress"),
         *("--python", str(environment / "bin/python"), "plums"),
     )
+
+
+@pytest.mark.contract("day.points.uv")
+def test_uv_is_found_where_it_installs_itself(tmp_path, monkeypatch):
+    """A server that a desktop program starts has a short PATH; an environment of uv has no pip."""
+    environment, programs = tmp_path / ".venv", tmp_path / "home" / ".local" / "bin"
+    environment.mkdir()
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.1\n")
+    program = Program("python", [str(environment / "bin/python")], as_json)
+    programs.mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    typed = f"`uv pip install --python {environment}/bin/python plums` where you have it"
+    with pytest.raises(ImageError, match=re.escape(typed)):
+        installation_for(program, tmp_path, ["plums"])
+    (programs / "uv").write_text("#!/bin/sh\necho ' + plums==1.0'\n")
+    (programs / "uv").chmod(0o755)
+    installation = installation_for(program, tmp_path, ["plums"])
+    assert installation.command[0] == str(programs / "uv")
+    assert installation.run(60).lines == (" + plums==1.0",)
 
 
 @pytest.mark.contract("day.runs.install-quicklisp")

@@ -141,3 +141,13 @@ def test_the_image_that_is_there_for_everybody_cannot_be_closed(studio, executor
     assert call(executor, "list_images").content == "shared (for everybody, python)"
     with pytest.raises(ImageError):
         studio.get("absent")
+
+
+@pytest.mark.contract("day.long.job.beside")
+def test_an_image_in_which_a_job_runs_is_not_idle(studio):
+    """A training of hours must not be ended because nobody called meanwhile."""
+    with called_by("ada"):
+        handle = studio.open("python")
+        studio.get(handle).start_job("import time\nwhile True: time.sleep(0.01)")
+        studio._idle_seconds = -1.0
+        assert studio.get(handle).jobs()[0].state == "running"

@@ -77,9 +77,13 @@ def test_allocations_are_found_where_they_are_made(desk):
 def test_calls_are_counted_and_waiting_is_found(python_desk):
     """Profile: exact counts; time that was waited belongs to the call that waits."""
     desk = prepared(python_desk)
-    answer = desk.text("profile_form", form="parse(3000)\ntime.sleep(0.2)\nNone", measure="calls")
-    assert re.search(r"^ +3,000 .*  loads at .*json/__init__.py:\d+$", answer, re.MULTILINE)
-    assert re.search(r"^ +1 +2\d\d\.\d ms +2\d\d\.\d ms  <built-in method time.sleep>$", answer, re.MULTILINE)
+    # So many that a machine which stops for a second does not make their share too small to be listed.
+    answer = desk.text("profile_form", form="parse(30_000)\ntime.sleep(0.2)\nNone", measure="calls")
+    assert re.search(r"^ +30,000 .*  loads at .*json/__init__.py:\d+$", answer, re.MULTILINE), answer
+    waited = r"(?:[2-9]\d\d\.\d ms|[\d.]+ s)"
+    assert re.search(rf"^ +1 +{waited} +{waited}  <built-in method time.sleep>$", answer, re.MULTILINE), (
+        answer
+    )
     assert "time.perf_counter" not in answer
 
 

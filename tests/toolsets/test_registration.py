@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gramercy import Policy
+from gramercy import Executor, Policy, Safety
 from gramercy.images.base import Gallery
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
@@ -51,7 +51,7 @@ CORE = {
     ),
     "read_buffer": ({"buffer": STRING, "start": INTEGER, "end": INTEGER}, [], "safe", ["buffer"]),
     "write_file": (
-        {"path": STRING, "content": STRING},
+        {"path": STRING, "content": STRING, "load": BOOLEAN},
         ["path", "content"],
         "dangerous",
         ["buffer", "filesystem"],
@@ -75,6 +75,7 @@ SESSION = {
     "reset-session": ({}, []),
     "load-system": ({"system": STRING}, ["system"]),
 }
+EDITED = {"write_file": {"content": "y"}, "propose_file_edit": {"modified": "y"}}
 FILES = {"read_file", "read_buffer", "write_file", "search_in_buffer", "propose_file_edit"}
 
 
@@ -165,6 +166,34 @@ def test_a_tool_has_the_agreed_parameters_level_and_categories(registry, name):
     assert sorted(tool.categories) == sorted(categories)
 
 
+@pytest.mark.contract("002.status.eighteen-tools", "002.safe.examples", "002.dangerous.examples")
+@pytest.mark.parametrize("name", CORE)
+def test_the_executor_treats_each_of_the_eighteen_by_its_level(registry, project, name, caplog):
+    """Seed 002, Execution Flow: only a dangerous tool is asked about, only a cautious one logged."""
+    (project / "x").write_text("x")
+    asked = []
+
+    def person(tool, _arguments):
+        asked.append(tool.name)
+        return "denied"
+
+    call = {
+        "id": "1",
+        "name": name,
+        "arguments": {**dict.fromkeys(CORE[name][1], "x"), **EDITED.get(name, {})},
+    }
+    with caplog.at_level("INFO", "gramercy.audit"):
+        result = Executor(registry, person).execute(call)
+    logged = [record.getMessage() for record in caplog.records if record.name == "gramercy.audit"]
+    level = CORE[name][2]
+    assert asked == ([name] if level == "dangerous" else [])
+    assert [text.split(" runs as ")[0] for text in logged] == (
+        [f"cautious tool {name}"] if level == "cautious" else []
+    )
+    assert result.content.startswith("User denied tool execution") is (level == "dangerous")
+    assert (project / "x").read_text() == "x"
+
+
 @pytest.mark.contract("001.levels.safe-count", "001.levels.cautious-count", "001.levels.dangerous-count")
 def test_thirteen_are_safe_three_cautious_and_two_dangerous(registry):
     """Seed 001, Safety Level Distribution."""
@@ -182,20 +211,22 @@ def test_thirteen_are_safe_three_cautious_and_two_dangerous(registry):
     "001.discovery.packages",
 )
 @pytest.mark.parametrize(
-    ("category", "count"),
+    ("category", "count", "among"),
     [
-        ("introspection", 9),
-        ("execution", 4),
-        ("buffer", 4),
-        ("diff", 1),
-        ("xref", 2),
-        ("clos", 2),
-        ("packages", 1),
+        ("introspection", 9, {"describe_symbol", "apropos_search", "who_calls"}),
+        ("execution", 4, {"eval_form", "compile_form", "get_repl_history"}),
+        ("buffer", 4, {"read_file", "read_buffer", "write_file"}),
+        ("diff", 1, {"propose_file_edit"}),
+        ("xref", 2, {"who_calls", "who_references"}),
+        ("clos", 2, {"class_slots", "class_hierarchy"}),
+        ("packages", 1, {"list_package_symbols"}),
     ],
 )
-def test_each_category_has_its_number_of_tools(registry, category, count):
+def test_each_category_has_its_tools(registry, category, count, among):
     """Seed 001, Tool Discovery."""
-    assert len(registry.select(categories=[category])) == count
+    names = [tool.name for tool in registry.select(categories=[category])]
+    assert len(names) == len(set(names)) == count
+    assert among <= set(names)
 
 
 @pytest.mark.contract(
@@ -236,7 +267,8 @@ def test_only_what_changes_nothing_is_safe_among_the_session_and_time_tools(sess
 @pytest.mark.contract("decision.14.preview")
 def test_a_preview_is_as_cautious_as_an_evaluation(sessions, registry):
     """Decision 14: it runs the same code, and is only as honest as what the image has evaluated."""
-    assert sessions.get("preview_form").safety_level is registry.get("eval_form").safety_level
+    levels = [sessions.get("preview_form").safety_level, registry.get("eval_form").safety_level]
+    assert levels == [Safety.CAUTIOUS] * 2
     assert list(sessions.get("preview_form").required) == ["code"]
 
 

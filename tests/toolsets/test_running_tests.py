@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
 from gramercy.images.suites import WantedTests
 from gramercy.toolsets.factory import SingleImage, Workshop
 from gramercy.toolsets.running_tests import running_test_tools
 from gramercy.toolsets.workspace import Workspace
-from tests.support import until
-from tests.toolsets.conftest import SANDBOX, Desk
+from tests.support import files_of_processes, until
+from tests.toolsets.conftest import SANDBOX, Desk, write
 
-# Where the pytest of these tests is, which stands for that of a project's environment.
-PYTEST = Path(pytest.__file__).parents[1]
-# Without the plugins that these tests need themselves: they take a second to load.
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 SUMS = {
     "sums.py": """
         def add(a, b):
@@ -97,32 +90,6 @@ LISP = {
         (test skips (skip "later"))
         """,
 }
-
-
-def write(project: Path, files: dict[str, str]) -> None:
-    """Write the files of a project."""
-    for name, content in files.items():
-        (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text(dedent(content).lstrip("\n"), encoding="utf-8")
-
-
-@pytest.fixture
-def desk_on(project):
-    """Open an image of the project, with its files, and a desk with all tools."""
-    images = []
-
-    def opened(language, files, *, paths=(PYTEST,), **more):
-        if language == "sbcl" and shutil.which("sbcl") is None:
-            pytest.skip("sbcl is not installed")
-        write(project, files)
-        environment = Environment(paths=tuple(paths), variables=ALONE) if language == "python" else None
-        image = open_image(language, project=project, sandbox=SANDBOX, environment=environment, **more)
-        images.append(image)
-        return Desk(image, Workspace(project), language)
-
-    yield opened
-    for image in images:
-        image.close()
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +251,7 @@ def test_a_test_that_hangs_is_named_and_what_came_before_is_told(hanging):
     # Time to load fiveam, and to find the tests.
     answer = tool_of(hanging).handler({"timeout": 8.0})
     assert answer.startswith("1 failed, 1 passed")
-    assert "[TIMEOUT] The evaluation did not finish within 8 s" in answer
+    assert "[TIMEOUT] The tests did not finish within 8 s" in answer
     assert "test" in answer.split("It ended in ")[1].split(".")[0]
     assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
     assert "2 of 4 tests have no result" in answer
@@ -300,7 +267,7 @@ def test_a_test_that_ends_the_process_is_named_with_its_status(hanging, project)
     (project / "go-on").touch()
     answer = hanging.text("run_tests")
     assert answer.startswith("1 failed, 1 passed")
-    assert "its code ended it with status 7" in answer
+    assert "[TESTS-ENDED] The process of the tests ended: its code ended it with status 7." in answer
     assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
     assert hanging.evaluate("*kept*", "kept").startswith("=> 5")
 
@@ -410,10 +377,8 @@ def test_pytest_that_is_missing_is_told_with_what_to_try(desk_on):
     """It must be that of the project's environment, and the tests say that they want it."""
     desk = desk_on("python", SUMS, paths=())
     answer = desk.failure("run_tests")
-    assert answer == (
-        "pytest is not installed in the environment of this image. Install it there with install_packages "
-        "pytest, or say framework unittest."
-    )
+    assert answer.startswith("pytest is not installed in the environment of this image, and the project has ")
+    assert "python3 -m venv" in answer
 
 
 # ---- bad input
@@ -523,7 +488,7 @@ def test_a_run_that_stops_itself_says_where_and_what_is_left(desk_on):
         """
     desk = desk_on("python", {"test_stop.py": stopping})
     answer = desk.text("run_tests")
-    assert answer.startswith("1 passed in ")
+    assert answer.startswith("Ended early: 1 passed in ")
     assert "The run ended early. It ended in test_stop.py::test_stops. 2 of 3 tests have no result." in answer
     assert "test_stop.py:11: in test_stops" in answer
     assert "_pytest" not in answer
@@ -537,7 +502,44 @@ def test_a_run_that_stops_itself_says_where_and_what_is_left(desk_on):
 def running(word):
     """Tell whether a process runs that has the word in its command."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in files_of_processes("cmdline"):
         with contextlib.suppress(OSError):
             found.append(word.encode() in file.read_bytes())
     return any(found)
+
+
+@pytest.mark.contract("day.tests.once")
+def test_frames_that_several_failures_share_are_shown_once(desk_on):
+    """Twenty tests that fail for one reason have one reason to read."""
+    deep = """
+        def outer(value):
+            return middle(value)
+
+
+        def middle(value):
+            return inner(value)
+
+
+        def inner(value):
+            return {}["seed"]
+        """
+    tests = """
+        from deep import outer
+
+
+        def test_one():
+            outer(1)
+
+
+        def test_two():
+            outer(2)
+        """
+    desk = desk_on("python", {"deep.py": deep, "test_deep.py": tests})
+    told = desk.text("run_tests")
+    assert told.count('return {}["seed"]') == 1
+    assert told.count("E   KeyError: 'seed'") == 2
+    first, second = told.split("FAILED ")[1:]
+    assert "test_deep.py:5: in test_one" in first
+    assert "deep.py:10: in inner" in first
+    assert "test_deep.py:9: in test_two" in second
+    assert "lines as in test_one\nE   KeyError: 'seed'" in second

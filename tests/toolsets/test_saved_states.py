@@ -27,6 +27,7 @@ def test_a_state_is_taken_up_again_after_a_reset(desk):
     assert desk.evaluate("*kept*", "kept").startswith(desk.either("=> (1 2)", "=> [1, 2]"))
 
 
+@pytest.mark.slow
 def test_no_state_is_overwritten_and_a_missing_one_is_answered_with_those_there(desk):
     """And the present state stays when a state cannot be taken up."""
     desk.evaluate("(defvar *kept* 5)", "kept = 5")

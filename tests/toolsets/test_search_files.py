@@ -92,6 +92,22 @@ def test_a_search_is_narrowed(paper_desk, arguments, places):
     assert re.findall(r"^(\S+:\d+):", found, re.MULTILINE) == places
 
 
+@pytest.mark.contract("clients.files.environment")
+def test_an_environment_is_left_out_without_a_rule(paper_desk, garden):
+    """Before Python 3.13 a new environment has no .gitignore; its files would hide those of the project."""
+    library = "lib/python3.11/site-packages/flower.py"
+    write(garden, {".venv/pyvenv.cfg": "home = /usr/bin\n", f".venv/{library}": "rose = 0\ntulip = 1\n"})
+    assert ".venv" not in paper_desk.text("search_files", pattern="rose")
+    told = "without the Python environment .venv: name it as path to look into it"
+    assert told in paper_desk.text("search_files", pattern="tulip")
+    listed = paper_desk.text("list_files")
+    assert told in listed
+    assert "flower" not in listed
+    for path in (".venv", ".venv/lib"):
+        assert f".venv/{library}:2: tulip = 1" in paper_desk.text("search_files", pattern="tulip", path=path)
+        assert "flower.py" in paper_desk.text("list_files", path=path)
+
+
 def test_lines_around_a_match_are_shown_once(paper_desk, project):
     """search_files: context lines."""
     write(project, {"f": "".join(f"{n}\n" for n in range(1, 21))})
@@ -181,7 +197,7 @@ def test_no_symlink_is_followed_and_nothing_special_is_opened(paper_desk, projec
     for path in ("link", "file", "../outside", str(outside), ".git"):
         for tool, more in (("search_files", {"pattern": "needle"}), ("list_files", {})):
             assert paper_desk.failure(tool, path=path, **more)
-    assert "not a regular file" in paper_desk.failure("search_files", pattern="x", path="pipe")
+    assert "is a pipe, not a file" in paper_desk.failure("search_files", pattern="x", path="pipe")
     assert "does not exist" in paper_desk.failure("search_files", pattern="x", path="nowhere")
     assert "does not exist" in paper_desk.failure("list_files", path="nowhere")
 
@@ -294,7 +310,7 @@ def test_names_that_would_hide_something_are_shown_as_they_are(paper_desk, proje
     write(project, {"a\nb": "needle\n"})
     (project / os.fsdecode(b"b\xff")).write_text("needle")
     text = paper_desk.text("search_files", pattern="needle")
-    assert "\na\\nb:1: needle\n" in text
+    assert "\na\\u{a}b:1: needle\n" in text
     text.encode()
     paper_desk.text("list_files").encode()
 

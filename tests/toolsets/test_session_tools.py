@@ -33,10 +33,12 @@ def test_output_comes_in_sections_before_the_value(lisp_desk):
 def test_sections_come_in_the_order_of_the_contract(lisp_desk):
     """Seed 003, evaluate-lisp: stdout, stderr, warnings, values."""
     code = '(progn (princ "out") (princ "err" *error-output*) (warn "careful") (values 1 2))'
-    lines = lisp_desk.text("evaluate-lisp", code=code).split("\n")
-    marks = [line for line in lines if line.startswith(("[", "=>"))]
+    text = lisp_desk.text("evaluate-lisp", code=code)
+    marks = [line for line in text.split("\n") if line.startswith(("[", "=>"))]
     assert marks == ["[stdout]", "[stderr]", "[warnings]", "=> 1", "=> 2"]
-    assert any("careful" in line for line in lines)
+    before, _, warned = text.partition("[warnings]")
+    assert ("careful" in before, "careful" in warned) == (False, True)
+    assert "[warnings]" not in lisp_desk.text("evaluate-lisp", code="(values 1 2)")
 
 
 def test_the_example_of_the_undefined_function(lisp_desk):
@@ -108,10 +110,10 @@ DEFINITIONS = """
     "decision.09.other-formats",
 )
 def test_definitions_are_listed_as_in_the_contract(lisp_desk):
-    """Seed 003, list-definitions; names in alphabetical order."""
+    """Seed 003, list-definitions: the example, in the order of definition."""
     lisp_desk.text("evaluate-lisp", code=DEFINITIONS)
     assert lisp_desk.text("list-definitions") == (
-        "[Functions]\n- HELPER (X)\n- MY-FUNCTION (A B &OPTIONAL C)\n\n"
+        "[Functions]\n- MY-FUNCTION (A B &OPTIONAL C)\n- HELPER (X)\n\n"
         '[Variables]\n- *MY-VAR* = 42\n- +MY-CONSTANT+ = "hello"\n\n'
         "[Macros]\n- WITH-TIMING (FORM)"
     )
@@ -120,7 +122,7 @@ def test_definitions_are_listed_as_in_the_contract(lisp_desk):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("functions", "[Functions]\n- HELPER (X)\n- MY-FUNCTION (A B &OPTIONAL C)"),
+        ("functions", "[Functions]\n- MY-FUNCTION (A B &OPTIONAL C)\n- HELPER (X)"),
         ("variables", '[Variables]\n- *MY-VAR* = 42\n- +MY-CONSTANT+ = "hello"'),
         ("macros", "[Macros]\n- WITH-TIMING (FORM)"),
     ],
@@ -156,10 +158,10 @@ def test_names_of_another_package_keep_it(lisp_desk):
     lisp_desk.text(
         "evaluate-lisp", code="(defpackage other (:use :cl)) (defun other::away () 1) (defun near () 2)"
     )
-    assert lisp_desk.text("list-definitions", type="functions") == "[Functions]\n- NEAR ()\n- OTHER::AWAY ()"
+    assert lisp_desk.text("list-definitions", type="functions") == "[Functions]\n- OTHER::AWAY ()\n- NEAR ()"
     lisp_desk.text("evaluate-lisp", code="(in-package :other)")
     assert (
-        lisp_desk.text("list-definitions", type="functions") == "[Functions]\n- CL-USER::NEAR ()\n- AWAY ()"
+        lisp_desk.text("list-definitions", type="functions") == "[Functions]\n- AWAY ()\n- CL-USER::NEAR ()"
     )
 
 
@@ -180,7 +182,7 @@ def test_python_definitions_are_listed_in_the_same_form(python_desk):
     python_desk.text("evaluate-python", code=code)
     assert python_desk.text("list-definitions") == (
         "[Functions]\n- my_function (a, b, c=None)\n\n"
-        "[Variables]\n- MY_CONSTANT = 'hello'\n- my_var = 42\n\n[Classes]\n- Point ()"
+        "[Variables]\n- my_var = 42\n- MY_CONSTANT = 'hello'\n\n[Classes]\n- Point ()"
     )
 
 
@@ -227,7 +229,10 @@ def test_a_missing_system_is_not_found_by_quicklisp(lisp_desk):
 def test_a_missing_python_package_is_named(python_desk):
     """Seed 003, load-system: failure, Python analogue."""
     text = python_desk.failure("load-system", system="nonexistent_package")
-    assert text == "[ERROR] ModuleNotFoundError\nNo module named 'nonexistent_package'"
+    said, advice = text.split("; ", 1)
+    assert said == "[ERROR] ModuleNotFoundError\nNo module named 'nonexistent_package'"
+    assert advice.startswith("it is not in ")
+    assert "python3 -m venv" in advice
 
 
 @pytest.mark.contract("003.load-system.loading", "003.load-system.loaded")

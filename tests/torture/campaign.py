@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.journal.base import State
 from gramercy.journal.opening import open_journal
+from tests.support import reap
 from tests.torture import shop
 from tests.torture.doom import POINTS, Doom
 from tests.torture.shop import Place, lines
@@ -83,7 +84,7 @@ class Actor:
     def end(self) -> None:
         """Kill it and wait."""
         if self.kill():
-            os.waitpid(self.pid, 0)
+            reap(self.pid)
             self.pid = 0
 
 

@@ -35,15 +35,19 @@ class Store:
         finally:
             journal.close()
 
+    def place_of_example(self, folder: Path) -> str:
+        """Name the journal of one example of the model."""
+        return self.place(folder)
+
     def machine(self) -> type[JournalMachine]:
-        """Return the machine that holds such a journal against the model, a new one for each example."""
+        """Return the machine that holds such a journal against the model, one example after the other."""
         store = self
 
         class Machine(JournalMachine):
             def __init__(self) -> None:
                 super().__init__()
                 self.folder = Path(tempfile.mkdtemp(prefix="gramercy-model-"))
-                self.where = store.place(self.folder)
+                self.where = store.place_of_example(self.folder)
 
             def open_one(self) -> Any:
                 return open_journal(self.where)
@@ -74,16 +78,11 @@ class PostgresStore(Store):
         del folder
         return self._server.create()
 
-    def machine(self) -> type[JournalMachine]:
-        """Return the machine; to make a database takes longer than an example, so they share one."""
-        where = self._server.create()
-
-        class Machine(super().machine()):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.where = where
-
-        return Machine
+    def place_of_example(self, folder: Path) -> str:
+        """Name the database that all examples share: to make one takes 8 MB, and longer than an example."""
+        if not self._shared:
+            self._shared = self.place(folder)
+        return self._shared
 
 
 def stores(name: str, stack: ExitStack) -> Iterator[Store]:

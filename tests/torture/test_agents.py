@@ -14,6 +14,7 @@ ROUNDS = 8
 
 
 @pytest.mark.contract("agents.judge.once")
+@pytest.mark.slow
 def test_who_goes_on_with_a_conversation_pays_nothing_twice():
     store = Store()
     found = AgentCampaign(store.place, store.verify).run(ROUNDS, SEED)

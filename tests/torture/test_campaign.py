@@ -18,6 +18,7 @@ HARDEST = tuple(point for point in POINTS if "claim" in point or "effect" in poi
 
 
 @pytest.mark.contract("journal.torture.points")
+@pytest.mark.slow
 def test_who_is_killed_around_an_effect_leaves_nothing_wrong():
     store = Store()
     campaign = Campaign(store.place, store.verify)
@@ -45,6 +46,7 @@ def test_who_is_killed_at_any_point_leaves_nothing_wrong_on_postgresql():
 
 
 @pytest.mark.contract("journal.torture.random")
+@pytest.mark.slow
 def test_who_is_killed_at_random_leaves_nothing_wrong():
     store = Store()
     campaign = Campaign(store.place, store.verify)
@@ -53,6 +55,7 @@ def test_who_is_killed_at_random_leaves_nothing_wrong():
 
 
 @needs_postgres
+@pytest.mark.slow
 def test_who_is_killed_at_random_leaves_nothing_wrong_on_postgresql():
     with postgres.PostgresServer() as server:
         store = PostgresStore(server)

@@ -21,6 +21,7 @@ def hold_against_the_model(store: Store, examples: int) -> None:
 
 
 @pytest.mark.contract("journal.torture.model")
+@pytest.mark.slow
 def test_a_journal_in_a_file_does_what_the_model_does():
     hold_against_the_model(Store(), EXAMPLES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -21,6 +22,7 @@ import pytest
 from gramercy.images.caches import cache_directory
 from gramercy.ui.cli.main import main
 from gramercy.ui.cli.terminal import SLOW_START
+from tests.support import files_of_processes, reap
 
 BOUND = 60
 
@@ -72,7 +74,7 @@ def until(condition):
 def processes_about(text):
     """List the living processes whose command line names something."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in files_of_processes("cmdline"):
         try:
             if text.encode() in file.read_bytes():
                 found.append(file.parent.name)
@@ -91,17 +93,26 @@ def no_orphans(tmp_path):
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, *arguments, cwd, **environment):
-        self.pid, self._fd = pty.fork()
+    def __init__(self, *arguments, cwd, ahead="", **environment):
+        self._fd, theirs = pty.openpty()
+        # Typed before the program has begun: it waits in the terminal.
+        os.write(self._fd, ahead.encode())
+        self.pid = os.fork()
         if self.pid == 0:
+            os.close(self._fd)
+            os.login_tty(theirs)
             os.chdir(cwd)
             os.execve(
                 sys.executable,
                 [sys.executable, "-m", "gramercy", *arguments],
                 {**os.environ, "TERM": "dumb", "NO_COLOR": "1", **environment},
             )
+        os.close(theirs)
         self.screen = ""
         self._seen = 0
+        # A read may end inside of a character, or between the two that end a line.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
         self.is_open = True
 
     def send(self, text):
@@ -131,7 +142,9 @@ class Terminal:
             chunk = os.read(self._fd, 65536)
         except OSError:  # the other end is closed: the process is gone
             return False
-        self.screen += chunk.decode("utf-8", "replace").replace("\r\n", "\n")
+        text = self._held + self._decoder.decode(chunk)
+        self._held = "\r" if text.endswith("\r") else ""
+        self.screen += text.removesuffix("\r").replace("\r\n", "\n")
         return bool(chunk)
 
     def end(self):
@@ -144,7 +157,7 @@ class Terminal:
         """Hang up, which ends the program if nothing else did, and return its exit code."""
         os.close(self._fd)
         self.is_open = False
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return reap(self.pid)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def run(inside, tmp_path):
         (tmp_path / "hello.gram").write_text(text)
         (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", level))
         (tmp_path / "script.jsonl").write_text('"done"\n')
-        return inside("run", "hello.gram", "hi", "--journal", "memory", *words)
+        return inside("run", "hello.gram", "hi", "--tools", "hello.py", "--journal", "memory", *words)
 
     return start
 

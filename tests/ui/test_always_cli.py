@@ -121,8 +121,8 @@ class Scripted(Screen):
         self._lines = list(lines)
         self._shown = ["shown"]
 
-    def read(self, prompt):
-        del prompt
+    def read(self, prompt, *, goes_on=False):
+        del prompt, goes_on
         return self._lines.pop(0) if self._lines else None
 
 
@@ -142,7 +142,7 @@ def test_a_change_by_hunks_is_allowed_only_when_all_of_it_is(journal, tmp_path, 
 
 def test_where_a_rule_would_not_help_the_person_is_told(journal, tmp_path, capsys):
     nowhere = Always(SAVE, {"path": "a.md"}, "", past=journal).choose
-    answer = read_answer({}, Scripted("always", "a fine"), always=nowhere)
+    answer = read_answer({}, Scripted("always", "a: fine"), always=nowhere)
     assert answer == Approved("person at the terminal", "fine", "shown")
     assert "a rule would not help: it is not known which project" in capsys.readouterr().err
     assert not (tmp_path / "config").exists()

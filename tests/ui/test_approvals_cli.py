@@ -16,7 +16,8 @@ from gramercy import Executor, Registry, tool
 from gramercy.execution.seal import digest_of_text
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.opening import open_journal
-from gramercy.ui.cli.inbox import code_of, label, table, waiting_calls
+from gramercy.journal.tables import MOST_PARAMETERS
+from gramercy.ui.cli.inbox import code_of, label, waiting_calls, waiting_table
 from gramercy.ui.cli.review import person
 from gramercy.workbench.configuration import user_file
 from gramercy.workbench.control import Control, Desk
@@ -297,7 +298,7 @@ def test_what_the_user_has_configured_is_where_is_looked(inside, tmp_path, monke
 @pytest.mark.contract("journal.desk.terminal")
 @pytest.mark.parametrize(
     ("typed", "told", "code"),
-    [("a fine\n", "is approved;", 0), ("d not today\n", "was denied", 4)],
+    [("a: fine\n", "is approved;", 0), ("d not today\n", "was denied", 4)],
 )
 def test_a_person_at_another_terminal_sees_all_of_a_call_and_decides(terminal, journal, typed, told, code):
     key = ask(journal)
@@ -353,6 +354,7 @@ def test_hunks_are_picked_at_another_terminal(terminal, journal, edit):
     screen.expect("[n p a r SPC A K v q ?] ")
     screen.send("a\n")
     screen.expect("1/2 accepted, 1 rejected")
+    screen.expect("[n p a r SPC A K v q ?] ")
     screen.send("q\n")
     screen.expect("reason for the rejected ones: ")
     screen.send("keep two\n")
@@ -416,7 +418,7 @@ def watching():
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=BOUND)
 
 
 @pytest.mark.contract("journal.desk.watch")
@@ -468,16 +470,36 @@ def test_a_call_is_told_in_few_words_by_its_first_text(arguments, text):
     assert label(arguments) == text
 
 
-@pytest.mark.undisturbed
-@pytest.mark.contract("journal.desk.list-speed")
-def test_a_thousand_calls_are_listed_within_50_ms(journal):
+def _fill(journal, calls):
     text = "\n".join([TEXT, *("+ a line of the difference" for _ in range(40))])
-    for number in range(1_000):
+    for number in range(calls):
         ask(journal, f"{number:064x}", text=text, path=f"a{number}.txt", content="line\n" * 40)
+
+
+def _listing(journal, calls):
+    """Return how many statements one listing takes, and the best of its CPU times."""
+    statements: list[str] = []
     took = []
-    for _ in range(5):
-        # Of this thread alone: what other programs take meanwhile is not the subject.
+    journal._connection.set_trace_callback(statements.append)
+    assert waiting_table(waiting_calls(journal)).count("\n") == calls
+    journal._connection.set_trace_callback(None)
+    for _ in range(3):
         began = thread_time()
-        assert table(waiting_calls(journal)).count("\n") == 1_000
+        waiting_table(waiting_calls(journal))
         took.append(thread_time() - began)
-    assert min(took) < 0.050
+    return len(statements), min(took)
+
+
+@pytest.mark.contract("journal.desk.list-speed")
+def test_no_call_that_is_listed_costs_a_statement_of_its_own(journal):
+    """Five hundred are read by one. The figure itself is a target of the benchmark of the journal.
+
+    Ten times the calls take ten times as long, on a busy machine up to twice that; the square is a hundred.
+    """
+    _fill(journal, 100)
+    few, short = _listing(journal, 100)
+    _fill(journal, 900)
+    many, long = _listing(journal, 1_000)
+    assert few <= 3
+    assert many <= few + 1_000 // MOST_PARAMETERS - 1
+    assert long <= 30 * short

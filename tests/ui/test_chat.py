@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import sys
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -32,7 +34,8 @@ def chat(tmp_path, terminal, state):
         (tmp_path / "hello.gram").write_text(HELLO)
         (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", level))
         (tmp_path / "script.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
-        words = ("chat", file, "--model", "Scripted/script.jsonl", *options)
+        tools = ("--tools", "hello.py") if file == "hello.gram" and "--tools" not in options else ()
+        words = ("chat", file, *tools, "--model", "Scripted/script.jsonl", *options)
         opened = terminal(*words, XDG_STATE_HOME=state, **environment)
         opened.expect("Ctrl-D leaves")
         opened.expect("> ")
@@ -116,12 +119,18 @@ def test_ctrl_c_stops_a_question_and_not_the_program(chat):
 
 
 def test_a_question_that_is_gone_does_not_take_the_line_that_was_typed_after_it(monkeypatch):
-    ours, theirs = os.pipe()
-    with os.fdopen(ours) as typed, os.fdopen(theirs, "w", buffering=1) as keyboard:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "r", closefd=True) as typed, os.fdopen(os.dup(theirs), "w") as shown:
         monkeypatch.setattr(sys, "stdin", typed)
-        keyboard.write("a message\n")
-        assert Screen(lambda: False).read("? ") is None
-        assert Screen(lambda: True).read("? ") == "a message"
+        monkeypatch.setattr(sys, "stderr", shown)
+
+        def decided_elsewhere():
+            os.write(ours, b"a message\n")
+            return False
+
+        assert Screen(decided_elsewhere).read("? ") is None
+        assert Screen(lambda: True).read("? ", goes_on=True) == "a message"
+    os.close(ours)
 
 
 def piece(text, reason=None):
@@ -258,6 +267,32 @@ def test_undo_takes_back_the_talk_the_image_and_the_files(tmp_path, chat):
     left(opened)
 
 
+@pytest.mark.contract("trust.heard.interrupted")
+def test_ctrl_c_in_the_middle_of_an_undo_lets_it_come_to_its_end(tmp_path, chat):
+    """What was begun is finished and told path by path; the chat goes on."""
+    shutil.copy(EXAMPLES / "python_pair.gram", tmp_path)
+    code = "for n in range(2000): open(f'made-{n:04}', 'w').close()"
+    opened = chat(
+        {"name": "evaluate-python", "arguments": {"code": code}},
+        "done",
+        file="python_pair.gram",
+        options=("--image", "python", "--mode", "edits"),
+    )
+    said(opened, "make them", "done")
+    opened.settle()
+    opened.send("/undo\n")
+    deadline = monotonic() + 60
+    # They go from the last to the first.
+    while (tmp_path / "made-1999").exists() and monotonic() < deadline:
+        continue
+    opened.send(STOP)
+    shown = opened.expect("and 1,980 more")
+    assert "taken back: make them" in shown
+    assert not list(tmp_path.glob("made-*"))
+    opened.expect("> ")
+    left(opened)
+
+
 @pytest.mark.contract("agents.chat.undo")
 def test_undo_names_what_it_cannot_take_back(chat):
     opened = chat(GREETING, "done", level="cautious")
@@ -309,6 +344,15 @@ def test_commands_say_what_is_wrong_and_the_chat_goes_on(chat):
     for typed, says in WRONG.items():
         said(opened, typed, says)
     said(opened, "hello?", "still here")
+    left(opened)
+
+
+@pytest.mark.contract("day.eyes.counts")
+def test_one_answer_is_counted_as_one(chat):
+    """A day's work: "1 answers"."""
+    opened = chat("the only one")
+    said(opened, "hello", "the only one")
+    said(opened, "/cost", "1 answer: ")
     left(opened)
 
 
@@ -405,7 +449,15 @@ def test_a_pipe_is_one_message(gramercy, tmp_path):
     (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", "safe"))
     (tmp_path / "script.jsonl").write_text('"short: **x**"\n')
     done = gramercy(
-        "chat", "hello.gram", "--journal", "memory", "-m", "Explain this", stdin="line one\nline two"
+        "chat",
+        "hello.gram",
+        "--tools",
+        "hello.py",
+        "--journal",
+        "memory",
+        "-m",
+        "Explain this",
+        stdin="line one\nline two",
     )
     assert (done.returncode, done.stdout) == (0, "short: **x**\n")
 

@@ -173,9 +173,11 @@ def test_a_person_accepts_an_edit_hunk_by_hunk(proposal, terminal, tmp_path):
         (" ", "Progress: 2/3 accepted, 1 rejected, 0 pending"),
         ("p", "Progress: 2/3 accepted, 1 rejected, 0 pending"),
     ]:
+        screen.expect("SPC A K v q ?] ")
         screen.send(f"{keys}\n")
         screen.expect(header)
     screen.expect("+LINE 5")
+    screen.expect("SPC A K v q ?] ")
     screen.send("q\n")
     screen.expect("reason")
     screen.send("five is quiet\n")
@@ -210,7 +212,11 @@ def test_an_unknown_key_shows_the_help(proposal, terminal):
     screen.expect("SPC A K v q ?]")
     screen.send("zebra\n")
     screen.expect("A accept all   K reject all")
-    screen.send("K\nq\n\n")
+    for key in ("K", "q"):
+        screen.expect("SPC A K v q ?] ")
+        screen.send(f"{key}\n")
+    screen.expect("reason for the rejected ones: ")
+    screen.send("\n")
     assert screen.end() == 4
 
 

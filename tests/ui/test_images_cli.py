@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import socket
+from time import monotonic
 
 import pytest
 
@@ -12,6 +14,7 @@ from gramercy import Executor, Registry
 from gramercy.journal.bells import Address
 from gramercy.journal.opening import open_journal
 from gramercy.testing.image import MemoryImage
+from gramercy.workbench import control
 from gramercy.workbench.control import SUFFIX, Control, Desk
 
 
@@ -78,3 +81,24 @@ def test_a_process_that_was_killed_is_told_once(inside, directory):
         left.bind(address)
     assert "process 4711 serves no longer" in inside("images").stderr
     assert inside("images").stderr == "no process serves an image with this journal\n"
+
+
+@pytest.mark.contract("trust.answers.mute")
+@pytest.mark.usefixtures("served")
+def test_processes_that_say_nothing_are_waited_for_together(inside, directory, monkeypatch):
+    """Forty of them, one after the other, would take as many times as long."""
+    assert inspect.signature(control.asked_at_once).parameters["seconds"].default <= 5.0
+    monkeypatch.setattr(control.asked_at_once, "__kwdefaults__", {"seconds": 1.0})
+    mute = []
+    for number in range(40):
+        mute.append(socket.socket(socket.AF_UNIX))
+        with Address(directory / f"{90_000 + number}-00000000{SUFFIX}") as address:
+            mute[-1].bind(address)
+        mute[-1].listen()
+    began = monotonic()
+    done = inside("images")
+    assert monotonic() - began < 20
+    assert "garden" in done.stdout
+    assert done.stderr.count("does not answer") == 40
+    for each in mute:
+        each.close()

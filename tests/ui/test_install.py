@@ -133,7 +133,7 @@ def test_a_directory_that_is_gone_is_no_project(home):
     words = [sys.executable, "-m", "gramercy", "install", "--client", "zed", "--scope", "project"]
     script = 'cd "$0" && rmdir "$0" && exec "$@"'
     done = subprocess.run(
-        ["/bin/sh", "-c", script, lost, *words], capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", script, lost, *words], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert (
@@ -458,6 +458,7 @@ def test_a_policy_that_cannot_be_used_is_not_written(inside, home):
     words = ("--write", "--project", "garden", "--image", "python", "--policy", "rules.toml")
     done = install(inside, "codex", *words, tried=True, status=3)
     assert "Nothing was written" in done.stderr
+    assert not list(home.parent.rglob(".codex/config.toml"))
     assert (
         "--policy"
         in install(inside, "codex", "--http", "http://127.0.0.1:1/mcp", *words[-2:], status=2).stderr

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import termios
+import threading
+from pathlib import Path
 
 import pytest
 
+from gramercy.ui.cli.agents import stoppable_runner
 from gramercy.ui.cli.keys import Ahead
 from tests.hello import GREETING, TOOLS
 from tests.providers.service import Service, stream
-from tests.ui.conftest import until
+from tests.ui.conftest import BOUND, until
 from tests.ui.test_chat import chat, left, piece, said, state
 
 __all__ = ["chat", "state"]
@@ -51,6 +56,32 @@ def test_esc_stops_an_answer_and_the_talk_goes_on(chat, key):
         left(opened)
         assert [each["content"] for each in service.asked[-1].body["messages"]][-1] == "go on"
         assert len(service.asked) == 2
+
+
+@pytest.mark.contract("agents.chat.stopped")
+def test_ctrl_c_stops_a_loop_that_waits_already_and_was_not_woken():
+    """A signal between Python's last look and the wait interrupts nothing; so does one to another thread."""
+    is_waiting, is_over, came_late = threading.Event(), threading.Event(), threading.Event()
+
+    async def hang():
+        loop = asyncio.get_running_loop()
+        loop.call_soon(is_waiting.set)
+        threading.Thread(target=interrupt, args=(loop,), daemon=True).start()
+        await asyncio.Event().wait()
+
+    def interrupt(loop):
+        is_waiting.wait(BOUND)
+        main = Path(f"/proc/self/task/{threading.main_thread().native_id}/stat")
+        until(lambda: main.read_text().rpartition(") ")[2][0] == "S")
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not is_over.wait(BOUND):
+            came_late.set()
+            loop.call_soon_threadsafe(int)
+
+    with stoppable_runner() as runner, pytest.raises(KeyboardInterrupt):
+        runner.run(hang())
+    is_over.set()
+    assert not came_late.is_set()
 
 
 def shows_keys(opened):

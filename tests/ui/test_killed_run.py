@@ -61,7 +61,7 @@ def test_a_killed_run_is_continued_and_pays_once(tmp_path):
             check=False,
         )
 
-    run = ("run", "pay.gram", "--policy", "rules.toml")
+    run = ("run", "pay.gram", "--tools", "pay.py", "--policy", "rules.toml")
     assert gramercy(*run, "Pay Ann", script=CALL).returncode == -signal.SIGKILL
     # Without a message the run goes on where it was; the model tries again what is in doubt.
     done = gramercy(*run, "--continue", script=f'{CALL}"I leave it."')

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.ui.cli.markdown import Markdown
+from gramercy.ui.cli.answers import Markdown
 
 TEXT = (
     "# Title\nSome **bold** and `code * x`, 2 * 3.\n\n- one\n* two **b**\n  - sub\n1. num\n> quote\n"

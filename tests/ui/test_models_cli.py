@@ -98,7 +98,7 @@ def body(text: str, status: str = "200 OK", *headers: str) -> bytes:
         (body("{}", "401 Unauthorized"), "answers 401: set OLLAMA_API_KEY"),
         (body("{}", "404 Not Found"), "answers 404, and no list of models"),
         (body('{"data": 5}'), "no model yet"),
-        (body('{"data": [{"id": "a\\u001b[2Jb"}]}'), "ready      a [2Jb"),
+        (body('{"data": [{"id": "a\\u001b[2Jb"}]}'), "ready      a\\u{1b}[2Jb"),
         (body("[" * 5000), "no model yet"),
     ],
     ids=["ssh", "nothing", "key", "another program", "numbers", "escapes", "deep"],
@@ -174,7 +174,7 @@ def test_an_agent_without_its_model_says_how_to_get_one(alone, tmp_path, request
     """The last section of the requirements of agents: one line, and no key is needed for it."""
     shutil.copy(request.config.rootpath / "examples" / "helloAgent.gram", tmp_path)
     shutil.copy(request.config.rootpath / "examples" / "helloAgent.py", tmp_path)
-    done = alone("run", "helloAgent.gram", "Hello, I am Ada")
+    done = alone("run", "helloAgent.gram", "Hello, I am Ada", "--tools", "helloAgent.py")
     assert done.returncode == 3
     lines = [line for line in done.stderr.splitlines() if line.startswith("gramercy: ")]
     assert len(lines) == 1

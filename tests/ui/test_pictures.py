@@ -52,7 +52,7 @@ def test_a_name_cannot_leave_the_directory(gramercy, tmp_path):
     code = f"{CODE}Plot.__name__ = '../../etc/x\\x1b[31m'\nPlot({PICTURE!r})"
     done = gramercy("eval", "--language", "python", "--pictures", "shown", code)
     assert done.returncode == 0
-    assert [file.name for file in (tmp_path / "shown").iterdir()] == ["etc-x-31m.png"]
+    assert [file.name for file in (tmp_path / "shown").iterdir()] == ["etc-x-u-1b-31m.png"]
     assert "\x1b" not in done.stderr
 
 

@@ -73,6 +73,29 @@ def test_why_names_the_rule_that_decides_and_what_the_others_say(policy):
     assert found["layers"][0] == {"layer": "project", "says": None, "origin": None}
 
 
+@pytest.mark.contract("trust.answers.exactly-written")
+def test_a_closed_rule_is_shown_with_its_values_and_judged_by(gramercy, tmp_path):
+    """A number and its text are told apart on the screen as well."""
+    home = tmp_path.parent / f"{tmp_path.name}-closed"
+    (home / "gramercy").mkdir(parents=True)
+    rules = (
+        '[[rules]]\naction = "allow"\ntools = ["notes__send"]\nexactly = { to = "ann", n = 3, m = "3" }\n'
+        '[[rules]]\naction = "allow"\ntools = ["notes__stop"]\nexactly = {}\n'
+    )
+    (home / "gramercy" / "policy.toml").write_text(rules)
+
+    def policy(*words):
+        return gramercy("policy", *words, XDG_CONFIG_HOME=str(home)).stdout
+
+    shown = policy("show").splitlines()
+    assert shown[1].endswith('allow  notes__send with exactly to: "ann", n: 3, m: "3"')
+    assert shown[2].endswith("allow  notes__stop without arguments")
+    assert json.loads(policy("show", "--json"))["layers"][0]["rules"][0]["exactly"]["m"] == "3"
+    same, more = '{"to": "ann", "n": 3, "m": "3"}', '{"to": "ann", "n": 3, "m": "3", "sudo": true}'
+    assert policy("why", "notes__send", same, "--level", "dangerous").startswith("allow: rule 1 of ")
+    assert policy("why", "notes__send", more, "--level", "dangerous").startswith("ask: no rule matches")
+
+
 def test_why_knows_the_tools_of_both_languages_and_takes_the_word_for_others(policy):
     for name in ("evaluate-lisp", "evaluate-python"):
         assert policy("why", name).stdout.startswith("allow: no rule matches")

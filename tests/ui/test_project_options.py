@@ -141,7 +141,7 @@ def test_options_that_cannot_be_used_are_told(gramercy, words, said):
     assert said in done.stderr
 
 
-def test_callers_choose_a_time_limit_only_where_the_operator_lets_them(tmp_path):
+def test_callers_choose_a_time_limit_up_to_that_of_the_operator(tmp_path):
     """Own program: a timeout argument up to the operator's limit."""
     from gramercy.workbench.serving import Service, open_server
 
@@ -154,5 +154,6 @@ def test_callers_choose_a_time_limit_only_where_the_operator_lets_them(tmp_path)
         finally:
             server.close(5)
 
-    assert taken() == set()
-    assert taken(max_timeout=300.0) == {"300"}
+    assert taken(timeout_limit=None) == set()
+    assert taken() == {"600"}
+    assert taken(timeout_limit=300.0) == {"300"}

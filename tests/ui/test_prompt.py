@@ -99,6 +99,7 @@ def test_code_of_its_own_language_is_not_taken_for_the_other(gramercy, language)
 
 
 @pytest.mark.contract("day.prompt.leaving")
+@pytest.mark.slow
 def test_what_people_type_to_leave_leaves_the_prompt(gramercy, language):
     for word in LEAVE[language]:
         done = gramercy("repl", "--language", language, stdin=f"42\n{word}\n{FAIL[language]}\n")
@@ -125,6 +126,7 @@ def test_a_terminal_with_colours_gets_them(prompt, language):
 
 @pytest.mark.contract("day.prompt.colors")
 @pytest.mark.parametrize("kind", [PLAIN, {**COLORED, "NO_COLOR": "1"}], ids=["dumb", "no-color"])
+@pytest.mark.slow
 def test_a_terminal_without_colours_gets_none(prompt, language, kind):
     screen = prompt(**kind)
     screen.send(f"{FAIL[language]}\n")
@@ -211,6 +213,7 @@ def test_a_pasted_block_needs_no_empty_line_at_its_end(prompt, language):
         (":xyzzy\n", ":help lists them"),
     ],
 )
+@pytest.mark.slow
 def test_a_command_that_is_begun_or_mistyped_is_suggested(gramercy, typed, told):
     done = gramercy("repl", "--language", "python", stdin=typed)
     assert (done.returncode, done.stdout) == (1, "")
@@ -394,6 +397,7 @@ def test_the_last_entry_is_changed_in_the_editor_and_evaluated(prompt, language,
 @pytest.mark.parametrize(
     ("editor", "told"), [("true", "nothing was saved"), ("/no/such", "the editor failed")]
 )
+@pytest.mark.slow
 def test_an_editor_that_saves_nothing_changes_nothing(prompt, language, editor, told):
     screen = prompt(VISUAL=editor, EDITOR=editor)
     screen.send("42\n")

@@ -80,7 +80,7 @@ def test_why_names_the_rule_and_runs_nothing(gramercy, tmp_path):
     [
         (":unod\n", "did you mean :undo?"),
         (":rollback c99\n", "there is no checkpoint 'c99'"),
-        (":rollback\n", "Corrected example"),
+        (":rollback\n", ":rollback needs a state"),
         (":preview\n", "needs code"),
         (":why\n", "needs a tool"),
         (":why evalform {}\n", "eval_form"),

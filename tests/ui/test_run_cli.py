@@ -12,6 +12,7 @@ import pytest
 
 from tests.hello import GREETING, HELLO, TOOLS
 
+RUN = ("run", "hello.gram", "--tools", "hello.py")
 NOTES = Path(__file__).resolve().parents[2] / "examples" / "notes.py"
 
 
@@ -23,7 +24,7 @@ def agent(tmp_path):
         (tmp_path / "hello.gram").write_text(text)
         (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", level))
         (tmp_path / "script.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
-        return ("run", "hello.gram", "--journal", "memory")
+        return (*RUN, "--journal", "memory")
 
     return write
 
@@ -35,7 +36,6 @@ def test_the_answer_is_on_stdout_and_the_calls_are_not(gramercy, agent):
     assert (done.returncode, done.stdout) == (0, "Hello, Ada!\n")
     assert '→ sayHello {"name":"Ada"}' in done.stderr
     assert "← Hello, Ada! Nice to meet you." in done.stderr
-    assert "tools of hello.py" in done.stderr
 
 
 @pytest.mark.contract("agents.chat.run")
@@ -105,10 +105,10 @@ def test_a_run_that_was_killed_goes_on_and_repeats_no_call(gramercy, agent, tmp_
     (tmp_path / "hello.py").write_text(KILLING)
     state = {"XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
     (tmp_path / "rules.toml").write_text(RULES)
-    killed = gramercy("run", "hello.gram", "Hello, I am Ada", "--policy", "rules.toml", **state)
+    killed = gramercy(*RUN, "Hello, I am Ada", "--policy", "rules.toml", **state)
     assert killed.returncode == -9
     (tmp_path / "script.jsonl").write_text('"I do not know whether she was greeted."\n')
-    done = gramercy("run", "hello.gram", "--continue", "--policy", "rules.toml", **state)
+    done = gramercy(*RUN, "--continue", "--policy", "rules.toml", **state)
     assert (done.returncode, done.stdout) == (0, "I do not know whether she was greeted.\n")
     assert "nobody knows whether" in done.stderr
     assert (tmp_path / "made.txt").read_text() == "x"
@@ -123,20 +123,16 @@ def test_without_a_message_it_says_what_to_say(gramercy, agent):
 def test_a_conversation_goes_on_with_the_next_command(gramercy, agent, tmp_path_factory):
     state = {"XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
     agent("one")
-    first = json.loads(gramercy("run", "hello.gram", "first", "--title", "Numbers", "--json", **state).stdout)
+    first = json.loads(gramercy(*RUN, "first", "--title", "Numbers", "--json", **state).stdout)
     agent("two")
-    told = json.loads(
-        gramercy("run", "hello.gram", "second", "--session", "numbers", "--json", **state).stdout
-    )
+    told = json.loads(gramercy(*RUN, "second", "--session", "numbers", "--json", **state).stdout)
     assert told["session"] == first["session"]
     assert len(told["responses"][0]["conversation"]) == 4
     agent("three")
-    forked = json.loads(
-        gramercy("run", "hello.gram", "third", "--continue", "--fork", "--json", **state).stdout
-    )
+    forked = json.loads(gramercy(*RUN, "third", "--continue", "--fork", "--json", **state).stdout)
     assert forked["session"] != first["session"]
     assert len(forked["responses"][0]["conversation"]) == 6
-    assert gramercy("run", "hello.gram", "x", "--session", "none", **state).returncode == 1
+    assert gramercy(*RUN, "x", "--session", "none", **state).returncode == 1
 
 
 def test_limits_end_a_run_with_what_was_done(gramercy, agent):
@@ -201,7 +197,10 @@ def test_json_tells_an_error_and_what_was_done_before_it(gramercy, agent):
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("words", ["run hello.gram hi", "chat hello.gram -m hi"])
+@pytest.mark.parametrize(
+    "words", ["run hello.gram --tools hello.py hi", "chat hello.gram --tools hello.py -m hi"]
+)
+@pytest.mark.slow
 def test_closed_standard_streams_are_empty_ones(tmp_path, tmp_path_factory, words, closed):
     """As cron and some services start programs; the journal must not get the number of standard output."""
     (tmp_path / "hello.gram").write_text(HELLO)
@@ -228,3 +227,41 @@ def test_what_a_tool_prints_is_no_part_of_the_answer(gramercy, agent, tmp_path, 
     assert (done.returncode, done.stdout) == (0, "Hello, Ada!\n")
     assert "greeting\n" in done.stderr
     assert json.loads(gramercy(*words, "Hello, I am Ada", "--json").stdout)["content"] == "Hello, Ada!"
+
+
+BESIDE = "hello.py beside the agent would run on this machine, outside of any sandbox, and was not named"
+
+
+@pytest.mark.contract("trust.answers.beside")
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_the_file_beside_an_agent_does_not_run_unasked(gramercy, agent, tmp_path, command):
+    """Who names an agent has named a description, and not code that comes with it."""
+    agent("Hello.", "Hello.")
+    (tmp_path / "hello.py").write_text("open('ran', 'w').close()\n" + (tmp_path / "hello.py").read_text())
+    state = {"XDG_STATE_HOME": str(tmp_path.parent / f"{tmp_path.name}-state")}
+    words = ["run", "hello.gram", "hi"] if command == "run" else ["chat", "hello.gram", "-m", "hi"]
+    refused = gramercy(*words, **state)
+    assert (refused.returncode, BESIDE in refused.stderr) == (3, True)
+    assert "--tools hello.py, or accept it with: gramercy trust hello.py" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+    assert gramercy("trust", "hello.py", "--yes", **state).returncode == 0
+    done = gramercy(*words, **state)
+    assert (done.returncode, "tools of hello.py" in done.stderr) == (0, True), done.stderr
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.contract("trust.answers.beside")
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 3), ("y\n", 0)])
+def test_a_person_is_asked_once_whether_the_file_beside_an_agent_may_run(
+    terminal, agent, tmp_path, answer, code
+):
+    agent("Hello.", "Hello.")
+    state = {"XDG_STATE_HOME": str(tmp_path.parent / f"{tmp_path.name}-state")}
+    screen = terminal("run", "hello.gram", "hi", **state)
+    screen.expect("run hello.py? [y/N]: ")
+    screen.send(answer)
+    assert screen.end() == code
+    if not code:
+        again = terminal("run", "hello.gram", "hi", **state)
+        assert again.end() == 0
+        assert "run hello.py?" not in again.screen

@@ -68,6 +68,7 @@ def test_a_state_that_cannot_be_had_is_told_before_anything_runs(gramercy, tmp_p
         (":restore text", "is not a saved image"),
     ],
 )
+@pytest.mark.slow
 def test_wrong_files_are_explained_and_the_state_stays(gramercy, language, tmp_path, typed, told):
     (tmp_path / "text").write_text("not a state")
     lines = f"{SET[language]}\n{typed}\n{LOOK[language]}\n"
@@ -86,6 +87,7 @@ def test_steps_that_go_otherwise_are_told_to_the_person(gramercy, tmp_path):
     assert "FileNotFoundError" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_prompt_names_the_package_of_the_state(terminal, language, tmp_path):
     if language != "sbcl":
         pytest.skip("the prompt of Python names nothing")

@@ -158,7 +158,7 @@ def test_listing_starts_no_image_and_loads_no_code_for_one(tmp_path):
     client = StdioClient(*words, cwd=tmp_path)
     try:
         client.initialize()
-        assert len(names_of(client.ask("tools/list"))) == 25
+        assert len(names_of(client.ask("tools/list"))) == 26
         assert children_of(client.process.pid) == set()
         loaded = {line.rpartition("|")[2].strip() for line in client.errors().splitlines()}
     finally:

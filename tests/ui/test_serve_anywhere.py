@@ -402,6 +402,7 @@ def test_a_command_in_no_project_evaluates_in_an_empty_directory(home, place):
 
 
 @pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
+@pytest.mark.slow
 def test_a_core_that_must_be_built_is_reported_as_progress(tmp_path):
     """Starting anywhere: if the core must be built later, the client gets progress."""
     (tmp_path / "garden").mkdir()

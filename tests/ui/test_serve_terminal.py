@@ -14,6 +14,8 @@ from time import monotonic
 
 import pytest
 
+from tests.support import reap
+
 BOUND = 60
 TOOLS = '''
 from gramercy import tool
@@ -61,9 +63,10 @@ class Terminal:
 
     def close(self):
         os.kill(self.pid, signal.SIGTERM)
-        status = os.waitpid(self.pid, 0)[1]
-        os.close(self._fd)
-        return os.waitstatus_to_exitcode(status)
+        try:
+            return reap(self.pid)
+        finally:
+            os.close(self._fd)
 
 
 @pytest.fixture(name="terminal")

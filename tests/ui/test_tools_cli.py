@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from gramercy.execution.shown import read_back
 from gramercy.toolsets import hunks
+from tests.support import reap
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = str(ROOT / "examples" / "notes.py")
@@ -225,15 +227,14 @@ def test_escape_sequences_of_a_tool_do_not_reach_standard_error(tmp_path):
 
 
 def at_terminal(answers, *arguments):
-    """Run the command on a real pseudo-terminal and type the answers; return exit code and screen."""
+    """Run the command on a real pseudo-terminal, answer each prompt; return exit code and screen."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execve(
             sys.executable, [sys.executable, "-m", "gramercy", *arguments], {**os.environ, "EDITOR": "true"}
         )
-    os.write(terminal, answers.encode())
-    screen = b""
-    while True:
+    screen, left = b"", list(answers)
+    while select.select([terminal], [], [], 60)[0]:
         try:
             chunk = os.read(terminal, 4096)
         except OSError:  # the other end is closed: the process is gone
@@ -241,13 +242,15 @@ def at_terminal(answers, *arguments):
         if not chunk:
             break
         screen += chunk
+        if left and screen.endswith(b": "):
+            os.write(terminal, left.pop(0).encode())
     os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen.decode()
+    return reap(pid), screen.decode()
 
 
 def test_a_person_at_a_terminal_sees_the_call_and_approves(tmp_path):
     target = tmp_path / "out.txt"
-    code, screen = at_terminal("a\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES)
+    code, screen = at_terminal(["a\n"], "tools", "call", "save_notes", f"path={target}", "--from", NOTES)
     assert (code, target.exists()) == (0, True)
     assert "save_notes (dangerous)" in screen
     assert str(target) in screen
@@ -257,7 +260,7 @@ def test_a_person_at_a_terminal_sees_the_call_and_approves(tmp_path):
 def test_a_person_at_a_terminal_denies_with_a_reason(tmp_path):
     target = tmp_path / "out.txt"
     code, screen = at_terminal(
-        "d\nnot there\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES
+        ["d\n", "not there\n"], "tools", "call", "save_notes", f"path={target}", "--from", NOTES
     )
     assert (code, target.exists()) == (4, False)
     assert "User denied tool execution: not there" in screen
@@ -269,7 +272,7 @@ def test_a_person_at_a_terminal_edits_the_arguments(tmp_path, monkeypatch):
     editor.write_text(f"#!/bin/sh\nsed -i 's#{asked}#{chosen}#' \"$1\"\n")
     editor.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(editor))
-    code, screen = at_terminal("e\n", "tools", "call", "save_notes", f"path={asked}", "--from", NOTES)
+    code, screen = at_terminal(["e\n"], "tools", "call", "save_notes", f"path={asked}", "--from", NOTES)
     assert (code, asked.exists(), chosen.exists()) == (0, False, True)
     assert "changed the arguments before approving" in screen
 
@@ -332,7 +335,7 @@ def test_a_reason_beside_an_approval_at_the_terminal_is_told(terminal, tmp_path)
     """Trust, 7: the reason that a person gives is kept."""
     screen = terminal("tools", "call", "save_notes", "path=out.txt", "--from", NOTES)
     screen.expect("[a/d/e]: ")
-    screen.send("a but only once\n")
+    screen.send("a: but only once\n")
     assert (screen.end(), (tmp_path / "out.txt").exists()) == (0, True)
     assert "[The person who approved it says: but only once]" in screen.screen
 

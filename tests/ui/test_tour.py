@@ -42,7 +42,10 @@ def test_the_tour_plays_every_scene_in_time_and_leaves_nothing_behind(tmp_path, 
     kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     # Making the core of a first start is not what is measured.
     subprocess.run(
-        [sys.executable, "-m", "gramercy", "eval", "1", "--language", language], cwd=tmp_path, check=True
+        [sys.executable, "-m", "gramercy", "eval", "1", "--language", language],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
     )
     started = monotonic()
     done = subprocess.run(

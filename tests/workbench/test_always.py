@@ -57,9 +57,12 @@ def test_a_path_is_offered_then_its_directory_then_the_tool():
         ({"path": "notes/../a.md"}, ["this tool"]),
         ({"path": "./notes/a.md"}, ["this path", "this tool"]),
         ({"path": "a\nb"}, ["this tool"]),
-        ({"path": ""}, ["this tool"]),
+        ({"path": ""}, ["these arguments", "this tool"]),
         ({"to": "ann", "amount": 3}, ["these arguments", "this tool"]),
-        ({"to": "ann", "note": "why?"}, ["this tool"]),
+        ({"to": "ann", "note": "why?"}, ["these arguments", "this tool"]),
+        ({"to": "ann", "note": "two\nlines"}, ["these arguments", "this tool"]),
+        ({"to": "ann", "note": None}, ["this tool"]),
+        ({"to": ["ann", {"or": None}]}, ["this tool"]),
         ({"to": "x" * 300}, ["this tool"]),
         ({"path": "a\ud800"}, ["this tool"]),
         ({"to": "ann", "a\ud800": 1}, ["this tool"]),
@@ -69,7 +72,7 @@ def test_a_path_is_offered_then_its_directory_then_the_tool():
     ],
 )
 def test_nothing_is_offered_that_would_allow_more_than_its_words(arguments, names):
-    """A value with a wildcard in it, taken for a glob, would match others; a secret would be kept."""
+    """A path with a wildcard would match others; a secret would be kept; TOML has no null."""
     assert [offer.name for offer in offered_rules("write_file", arguments)] == names
 
 
@@ -79,14 +82,52 @@ def test_nothing_is_offered_that_would_allow_more_than_its_words(arguments, name
     st.dictionaries(st.sampled_from(["path", "to", "n"]), st.one_of(st.text(max_size=12), st.integers())),
 )
 def test_the_narrowest_offer_allows_this_call_and_no_other(asked, other):
-    """Rules compare texts: a path of 0 is that of "0"."""
+    """A path is compared as text; of other calls every argument counts, with its type."""
     first, *more = offered_rules("write_file", asked)
     assert allowed(first.rule, **asked)
     if more and first.name == "this path":
         assert allowed(first.rule, **other) == ("path" in other and str(other["path"]) == asked["path"])
-    elif more and set(other) <= set(asked):
-        same = {name: str(value) for name, value in asked.items()}
-        assert allowed(first.rule, **other) == ({name: str(value) for name, value in other.items()} == same)
+    elif more:
+        assert allowed(first.rule, **other) == (other == asked)
+
+
+@pytest.mark.contract("trust.answers.exactly")
+@pytest.mark.parametrize(
+    "other",
+    [{"command": "ls", "sudo": True}, {"command": "ls", "n": "3"}, {"command": "ls"}, {"n": 3}],
+)
+def test_exactly_these_arguments_leaves_no_argument_free(project, other):
+    """An argument that was not there when the person chose the rule is another call."""
+    asked = {"command": "ls", "n": 3}
+    rule = remember(offered_rules("run_it", asked)[0].rule, make("run_it"), asked, project)
+    policy = read_policies(project).policy
+    assert rule.exactly == asked
+    assert policy.why(make("run_it"), asked).action == "allow"
+    assert policy.why(make("run_it"), other).action == "ask"
+
+
+@pytest.mark.contract("trust.answers.exactly-written")
+@pytest.mark.parametrize(
+    "value",
+    [
+        "*?",
+        "a\n\tb",
+        "\u202egpj.exe",
+        "\x7f\x00",
+        '"\\"',
+        [1, "1", True, 2.5, []],
+        {"a b": {}, "": -1e22},
+        2**53 - 1,
+    ],
+)
+def test_a_closed_rule_is_read_as_it_was_written(project, value):
+    """What does not print is escaped in the file, so that a person who reads it sees the rule."""
+    asked = {"to": value}
+    rule = remember(offered_rules("run_it", asked)[0].rule, make("run_it"), asked, project)
+    text = user_policy_file().read_text()
+    assert text.replace("\n", "").isprintable()
+    assert rule.to_data()["exactly"] == asked
+    assert read_policies(project).policy.why(make("run_it"), asked).action == "allow"
 
 
 @pytest.mark.contract("journal.policy.always")

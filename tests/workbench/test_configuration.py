@@ -82,6 +82,7 @@ def test_a_table_in_pyproject_says_the_same(project):
         ('paths = ["{out}"]', "paths is refused, since a file of the project may name only what is in"),
         ('registries = ["{out}"]', "registries is refused"),
         ('init = "{out}/start.py"', "init is refused"),
+        ("disk = 2000", "disk is refused, since a file of the project may only lower it, and it is 1024 MB"),
         ("memory = 100000", "memory is refused, since a file of the project may only lower it, and it is"),
         ("timeout = 61", "timeout is refused, since a file of the project may only lower it, and it is 60 s"),
         ('env = ["SECRET"]', "env is refused, since a file of the project may take nothing from your"),

@@ -217,12 +217,14 @@ def test_a_frame_without_end_is_given_up(server: Control, monkeypatch: pytest.Mo
     assert "done" in json.loads(raw(server, b'{"do": "about"}\n')[0])
 
 
+@pytest.mark.contract("trust.answers.mute")
 def test_terminals_that_hang_do_not_keep_others_out_for_good(
     server: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "STALLED_SECONDS", 0.2)
+    """Those that say nothing give way, long before they count as stalled."""
+    monkeypatch.setattr(control, "STALLED_SECONDS", 3_600.0)
     hung = []
-    for _ in range(control.MOST_CONNECTIONS + 4):
+    for _ in range(40):
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(server.path))
         hung.append(connection)

@@ -78,5 +78,15 @@ def test_edits_answers_only_the_question_that_nobody_has_written_a_rule_for():
     assert made(Mode.ASK, [], edits=True) == (False, 1)
 
 
+@pytest.mark.contract("clients.mode.edits")
+def test_edits_does_not_answer_for_a_tool_that_undo_does_not_take_back():
+    """A tool of a file may declare edits; what it wrote stays."""
+    tools = Registry([tool("dangerous", edits=("before", "after"))])
+    for undoable, is_made in ((frozenset({"change"}), True), (frozenset({"other"}), False)):
+        executor = Executor(tools, approver_in(Mode.EDITS, lambda *_: Denied(), undoable))
+        result = executor.execute({"id": "1", "name": "change", "arguments": ARGUMENTS})
+        assert result.success is is_made
+
+
 def test_a_rule_that_allows_does_not_silence_careful():
     assert made(Mode.CAREFUL, [{"action": "allow", "tools": ["*"]}], edits=True) == (False, 1)

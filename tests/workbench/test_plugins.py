@@ -17,6 +17,7 @@ import pytest
 
 from gramercy.testing.clients import StdioClient
 from gramercy.workbench.plugins import find_plugins
+from tests.support import fetch
 
 ROOT = Path(__file__).parents[2]
 HOOKS = "import pluggy\nhookimpl = pluggy.HookimplMarker('gramercy')\n"
@@ -83,16 +84,7 @@ def lay_out(home: Home, package: Path) -> None:
 def install(home: Home, package: Path) -> None:
     """Install a package with pip, as a person does; its build fetches a build backend."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*pip, "--prefix", str(home.directory), str(package)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "No matching distribution found for hatchling" in done.stderr:
-        pytest.skip("hatchling cannot be fetched")
-    assert done.returncode == 0, done.stderr
+    fetch(*pip, "--prefix", home.directory, package)
 
 
 @pytest.mark.parametrize("install", [lay_out, pytest.param(install, marks=pytest.mark.slow)])
@@ -160,6 +152,7 @@ GOOD = (
 
 
 @pytest.mark.contract("agents.interop.plugin-broken")
+@pytest.mark.slow
 def test_a_broken_plug_in_is_named_and_ends_nothing(home):
     """Issue of agents: a broken plug-in is listed by the doctor, and never fatal."""
     for name, (code, _, _) in BROKEN.items():

@@ -7,7 +7,7 @@ from gramercy.execution.policy import Action
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.opening import open_journal
-from gramercy.workbench.replay import Past, counted, let_through, recorded, replay, told_let_through
+from gramercy.workbench.replay import Past, let_through, recorded, replay, tallied, told_let_through
 
 WRITE = create_tool("write_file", "It.", {"type": "object"}, dict, safety_level="dangerous")
 
@@ -63,7 +63,7 @@ def test_what_would_be_done_is_counted_by_what_was_decided(journal):
     fill(journal)
     policy = Policy([rule("allow", "a/**"), rule("deny", "c/**"), {"action": "ask", "safety": "safe"}])
     found = list(replay(recorded(journal, project="/garden"), Registry([WRITE]), policy))
-    assert {past: dict(counts) for past, counts in counted(found).items()} == {
+    assert {past: dict(counts) for past, counts in tallied(found).items()} == {
         Past.UNASKED: {Action.ASK: 1},
         Past.APPROVED: {Action.ALLOW: 2},
         Past.DENIED: {Action.ALLOW: 1, Action.ASK: 1},

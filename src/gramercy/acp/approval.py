@@ -19,7 +19,7 @@ from gramercy.toolsets.documents import lines
 from gramercy.toolsets.hunks import accepted, applied_note, split
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from gramercy.acp.editor import Editor
     from gramercy.acp.updates import CallView
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 MOST_HUNKS = 20
 # A person who cannot write the arguments in three tries is better served by the model.
 MOST_TRIES = 3
-ONCE, ALWAYS, EDIT, REJECT, REST = "once", "always", "edit", "reject", "reject-rest"
+ONCE, ALWAYS, EDIT, REJECT = "once", "always", "edit", "reject"
+# Of an edit that is asked about hunk by hunk: this one and all after it.
+ALLOW_REST, REST = "allow-rest", "reject-rest"
+TAKEN = frozenset({ONCE, ALWAYS, ALLOW_REST})
 _FIELDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
@@ -50,8 +53,9 @@ class EditorApprover:
 
     async def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
         """Decide by what the person always allows in this session, else ask."""
+        del tool, arguments
         async with self._turn:
-            if _subject(tool, arguments) in self._allowed:
+            if not request.verdict.must_ask and _subject(request) in self._allowed:
                 return Approved(self._by, "always allowed in this session")
             view = await self._view(request)
             try:
@@ -72,7 +76,7 @@ class EditorApprover:
         hunks = split(*texts) if texts is not None else []
         # They may have been edited since the model wrote them.
         view.arguments = dict(request.arguments)
-        view.diffs, places = differences(str(request.effect_data.get("difference", "")), _base(view))
+        view.diffs, places = differences(str(request.effect_data.get("difference", "")), _base(request, view))
         view.locations = places or view.locations
         if texts is not None and 1 < len(hunks) <= MOST_HUNKS:
             return await self._by_hunks(view, request, texts, hunks)
@@ -100,16 +104,16 @@ class EditorApprover:
             content = [*part.diffs, text_content(_question(request, with_difference=False))]
             options = _options(request, hunk=f"{hunk.number} of {len(hunks)}")
             chosen = await ask_permission(self._editor, self._session, part, content, options)
-            is_taken = chosen in {ONCE, ALWAYS}
-            self._editor.update(self._session, part.changed("completed" if is_taken else "failed"))
-            if chosen not in {ONCE, ALWAYS, REJECT, REST}:
+            self._editor.update(self._session, part.changed("completed" if chosen in TAKEN else "failed"))
+            if chosen not in {*TAKEN, REJECT, REST}:
                 return _dismissed()
-            taken |= {hunk.number} if is_taken else set()
+            taken |= {hunk.number} if chosen in TAKEN else set()
             if chosen == ALWAYS:
-                # From here on: what was rejected before stays rejected.
-                self._allowed.add(_subject(request.tool, request.arguments))
+                self._allowed.add(_subject(request))
+            if chosen in {ALWAYS, ALLOW_REST}:
+                # From here on: what was rejected before stays rejected. All of it was shown before the first.
                 taken |= {each.number for each in hunks if each.number > hunk.number}
-            if chosen in {ALWAYS, REST}:
+            if chosen in {ALWAYS, ALLOW_REST, REST}:
                 break
         return self._chosen(request, texts, taken, len(hunks))
 
@@ -127,7 +131,7 @@ class EditorApprover:
     def _approved(self, request: ApprovalRequest, *, always: bool) -> Approved:
         if not always:
             return Approved(self._by, shown=request.text())
-        self._allowed.add(_subject(request.tool, request.arguments))
+        self._allowed.add(_subject(request))
         return Approved(self._by, "from now on always allowed in this session", request.text())
 
     async def _edited(self, view: CallView, request: ApprovalRequest) -> Decision:
@@ -183,28 +187,37 @@ def option(name: str, title: str, kind: str) -> dict[str, Any]:
     return {"optionId": name, "name": title, "kind": kind}
 
 
-def _base(view: CallView) -> str:
-    """Return the directory that paths of a difference are relative to."""
+def _base(request: ApprovalRequest, view: CallView) -> str:
+    """Return the directory that paths of a difference are relative to.
+
+    By the real place of the call: the model has many ways to write a path, and a person may have edited it.
+    """
+    for place in request.places.values():
+        if not place.trouble:
+            return place.absolute.removesuffix(place.name)
     given = view.arguments.get("path") if isinstance(view.arguments, dict) else None
     if not view.locations or not isinstance(given, str):
         return ""
     return str(view.locations[0]["path"]).removesuffix(given)
 
 
-def _subject(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what «always» is about: a tool, and the file that it changes where it changes one."""
-    path = arguments.get("path")
-    return tool.name, path if isinstance(path, str) else ""
+def _subject(request: ApprovalRequest) -> tuple[str, str]:
+    """Return what «always» is about: a tool, and the file that it changes, under its real name."""
+    if "path" in request.places:
+        return request.tool.name, request.places["path"].name
+    path = request.arguments.get("path")
+    return request.tool.name, path if isinstance(path, str) else ""
 
 
 def _options(request: ApprovalRequest, *, can_edit: bool = False, hunk: str = "") -> list[dict[str, Any]]:
     """Return what the person can choose from."""
-    name, path = _subject(request.tool, request.arguments)
+    name, path = _subject(request)
     always = f"Always allow {name}{f' of {path}' if path else ''} in this session"
-    found = [
-        (ONCE, f"Apply hunk {hunk}" if hunk else "Allow once", "allow_once"),
-        (ALWAYS, revealed(always), "allow_always"),
-    ]
+    found = [(ONCE, f"Apply hunk {hunk}" if hunk else "Allow once", "allow_once")]
+    if hunk:
+        found.append((ALLOW_REST, "Apply this hunk and those after it", "allow_once"))
+    if not request.verdict.must_ask:
+        found.append((ALWAYS, revealed(always), "allow_always"))
     if can_edit:
         found.append((EDIT, "Change the arguments", "allow_once"))
     found.append((REJECT, f"Reject hunk {hunk}" if hunk else "Reject", "reject_once"))

@@ -1,16 +1,26 @@
-"""What a person sends from an editor as one message of text: words, and the files that they point to."""
+"""What a person sends from an editor: a message of words and files, or a command after a slash.
+
+A command does something with the conversation; it is not a part of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from gramercy.acp.updates import fenced
+from gramercy.agents.compaction import compact
+from gramercy.execution.shown import revealed
 from gramercy.mcp.jsonrpc import invalid_params
+from gramercy.text import cut_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from gramercy.acp.base import Place, Rewinding
+    from gramercy.agents.talks import SessionTalk
 
 # As with files that are mentioned in a message: about 16,000 tokens each.
 LONGEST_FILE = 50_000
@@ -89,3 +99,76 @@ def _section(uri: str, text: str) -> str:
     fragment = "" if path_of(uri) is None else urlsplit(uri).fragment
     where = f" ({fragment})" if fragment else ""
     return f"{_shown(uri)}{where}:\n{fenced(text[:LONGEST_FILE])}{cut}"
+
+
+UNDO, COMPACT, MODEL = "undo", "compact", "model"
+COMMANDS = {
+    UNDO: "Take back the last message and what came of it: talk, image and files",
+    COMPACT: "Let a summary stand for what was said so far",
+    MODEL: "Let another model answer from now on",
+}
+HINTS = {MODEL: "PROVIDER/ID, such as OpenAI/gpt-4o-mini"}
+# Of a message that was taken back, to know it by.
+LONGEST_QUOTED = 80
+
+
+def commands_update() -> dict[str, Any]:
+    """Return the update by which an editor offers them."""
+    listed: list[dict[str, Any]] = [
+        {"name": name, "description": text} | ({"input": {"hint": HINTS[name]}} if name in HINTS else {})
+        for name, text in COMMANDS.items()
+    ]
+    return {"sessionUpdate": "available_commands_update", "availableCommands": listed}
+
+
+def command_of(blocks: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Return the command that a message is, and what stands after it; both empty where it is a message."""
+    text = blocks[0].get("text") if len(blocks) == 1 and blocks[0].get("type") == "text" else None
+    if not isinstance(text, str) or not text.lstrip().startswith("/"):
+        return "", ""
+    word, _, rest = text.strip().removeprefix("/").partition(" ")
+    is_command = word in HINTS or (word in COMMANDS and not rest.strip())
+    return (word, rest.strip()) if is_command else ("", "")
+
+
+async def do_command(command: tuple[str, str], place: Place, talk: SessionTalk, rewinding: Rewinding) -> str:
+    """Do what a command says; return what is told about it."""
+    name, rest = command
+    if name == MODEL:
+        if rest:
+            place.use_model(rest)
+        return f"{place.agent.model} answers."
+    if name == UNDO:
+        # Going back in an image, and writing files, takes a while.
+        return await _to_its_end(asyncio.to_thread(_undo, talk, rewinding))
+    model = place.agent.model
+    made = await compact(talk, place.provider(model), model)
+    size = f"about {made.tokens_before:,} tokens before, {made.tokens_after:,} now"
+    return f"A summary stands for {made.messages} messages: {size}.\n\n{made.summary}"
+
+
+async def _to_its_end(work: Coroutine[Any, Any, str]) -> str:
+    """Wait for what must not be left half done, also when it is cancelled; then say so."""
+    running, is_cancelled = asyncio.ensure_future(work), False
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            is_cancelled = True
+    told = running.result()
+    return (
+        f"{told}\n- It was to be stopped in the middle of it, and was brought to its end."
+        if is_cancelled
+        else told
+    )
+
+
+def _undo(talk: SessionTalk, rewinding: Rewinding) -> str:
+    said = talk.conversation
+    taken = talk.take_back()
+    if taken is None:
+        return "There is nothing to take back."
+    asked = max((number for number, each in enumerate(said) if each.role == "user"), default=len(said))
+    told = rewinding.back(len(talk.kept), said[asked:], taken.states)
+    quoted = cut_line(revealed(taken.text), LONGEST_QUOTED)
+    return "\n".join([f"Taken back: {quoted}", *(f"- {each}" for each in told)])

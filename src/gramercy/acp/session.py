@@ -1,29 +1,36 @@
-"""One conversation of an editor with an agent: messages, what is shown of their runs, modes, its end."""
+"""One conversation of an editor with an agent: messages, what is shown of their runs, modes, its end.
+
+An editor can hand MCP servers over with a session. Tools that a person has accepted before (`gramercy foreign
+accept`) are used as they are. New tools are shown to the person, once for each server, and accepted for this
+session alone; every call of them asks.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import ExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gramercy.acp.approval import EditorApprover, ask_permission, option
-from gramercy.acp.commands import command_of, commands_update, do_command
 from gramercy.acp.editor import EditorFiles
-from gramercy.acp.prompts import message_of
-from gramercy.acp.servers import HandedServers
+from gramercy.acp.prompts import command_of, commands_update, do_command, message_of
 from gramercy.acp.updates import CallView, chunk, one_line, plan_update, text_content, view_of
 from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded, Warned
-from gramercy.errors import ExecutionError, LimitReachedError, ProtocolError
+from gramercy.errors import ExecutionError, GramercyError, LimitReachedError, ProtocolError
 from gramercy.execution.calls import ToolResult
+from gramercy.mcp.foreign import PinFile, Standing, connect_server, register_foreign, review_tools
+from gramercy.mcp.foreign.server import LONGEST_SERVER_NAME
 from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.providers.base import ModelCall, TextPart, ThoughtPart
 from gramercy.providers.models import context_window
+from gramercy.tools.registry import Registry
 from gramercy.toolsets.planning import PLAN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from pathlib import Path
 
     from gramercy.acp.base import Host, Mode, Place, ServerWords
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from gramercy.agents.base import AgentEvent
     from gramercy.agents.talks import SessionTalk
     from gramercy.execution.approval import ApprovalRequest
-    from gramercy.mcp.foreign import Review
+    from gramercy.mcp.foreign import Definition, ForeignServer, Review
     from gramercy.tools.tool import Tool
 
 # A model's reason to stop, in the words of the protocol, where it is another one than the end of the turn.
@@ -110,13 +117,16 @@ class EditorSession:
         self._is_stopped = False
         run = self._run = asyncio.ensure_future(self._answer(blocks))
         try:
-            return {"stopReason": await run}
+            reason = await run
         except asyncio.CancelledError:
             run.cancel()
             await asyncio.wait({run})
             if not self._is_stopped:
                 raise
             return {"stopReason": "cancelled"}
+        else:
+            # A command that must not be left half done comes to its end all the same.
+            return {"stopReason": "cancelled" if self._is_stopped else reason}
         finally:
             self._run = None
             self._end_views()
@@ -301,7 +311,7 @@ class EditorSession:
     def _end_views(self) -> None:
         """Show calls as ended that were cut off."""
         for view in self._views.values():
-            result = ToolResult("", success=False, content="It was stopped.")
+            result = ToolResult("", success=False, error="It was stopped.")
             self._editor.update(self.id, view.ended(result))
         self._views.clear()
 
@@ -321,7 +331,7 @@ class EditorSession:
     def _replay_result(self, call_id: str, text: str, *, is_error: bool) -> None:
         view = self._views.pop((call_id, 0), None)
         if view is not None:
-            result = ToolResult(call_id, success=not is_error, content=text)
+            result = ToolResult(call_id, not is_error, text, text if is_error else None)
             self._editor.update(self.id, view.ended(result))
 
 
@@ -332,3 +342,94 @@ def _words(talk: SessionTalk) -> list[tuple[str, str]]:
 def _spelt(name: str) -> str:
     """Return the name of a tool as both spellings of it have it: models write either."""
     return name.replace("-", "_")
+
+
+# An editor hands over what its settings name; a list of this length was not written by a person.
+MOST_SERVERS = 20
+
+
+class SessionPins(PinFile):
+    """What is accepted of a server for one session; nothing is written."""
+
+    def __init__(self, accepted: dict[str, Definition]) -> None:
+        super().__init__()
+        self._accepted = accepted
+
+    def accepted(self, server: str) -> dict[str, Definition]:
+        """Return what was accepted of the one server that it is for."""
+        del server
+        return self._accepted
+
+
+class HandedServers:
+    """The servers of one session. None is started before the first message."""
+
+    def __init__(self, words: Sequence[ServerWords], project: str) -> None:
+        if len(words) > MOST_SERVERS:
+            raise invalid_params(f"{len(words)} MCP servers are handed over: at most {MOST_SERVERS}")
+        self._servers: list[ForeignServer] = []
+        for each in words:
+            try:
+                self._servers.append(_server(each, project, [known.name for known in self._servers]))
+            except GramercyError as error:
+                raise invalid_params(f"the MCP server {each.name!r:.60} cannot be used: {error}") from None
+
+    async def tools(
+        self,
+        accept: Callable[[str, Sequence[Review]], Awaitable[bool]],
+        tell: Callable[[str], object],
+    ) -> list[Tool]:
+        """Return the tools that may be used; `accept` asks about new ones, `tell` says what is left out."""
+        found: list[Tool] = []
+        listings = [asyncio.to_thread(server.listing) for server in self._servers]
+        for server, listing in zip(
+            self._servers, await asyncio.gather(*listings, return_exceptions=True), strict=True
+        ):
+            if isinstance(listing, GramercyError | OSError):
+                tell(f"The MCP server {server.name} cannot be used: {listing}")
+                continue
+            if isinstance(listing, BaseException):
+                raise listing
+            accepted = await asyncio.to_thread(PinFile().accepted, server.name)
+            reviews = review_tools(server.name, listing, accepted)
+            new = [each for each in reviews if each.standing is Standing.NEW]
+            if new and await accept(server.name, new):
+                accepted |= {each.tool: each.offered for each in new if each.offered is not None}
+            found += await asyncio.to_thread(_registered, server, accepted, tell)
+        return found
+
+    def close(self) -> None:
+        """End them."""
+        for server in self._servers:
+            server.close()
+
+
+def _registered(
+    server: ForeignServer, accepted: dict[str, Definition], tell: Callable[[str], object]
+) -> Iterable[Tool]:
+    registry = Registry()
+    for line in register_foreign(registry, server, pins=SessionPins(accepted)).lines():
+        tell(line)
+    return registry.library().values()
+
+
+def _server(words: ServerWords, project: str, taken: list[str]) -> ForeignServer:
+    name = _name(words.name, taken)
+    if words.type == "http":
+        headers = {each.name: each.value for each in words.headers}
+        return connect_server(url=words.url, name=name, headers=headers, defer=True)
+    if words.type != "stdio":
+        raise GramercyError(f"its kind is {words.type!r:.40}: expected a program, or an address of kind http")
+    env = {each.name: each.value for each in words.env}
+    return connect_server([words.command, *words.args], name=name, env=env, folder=project, defer=True)
+
+
+def _name(text: str, taken: list[str]) -> str:
+    """Return a name as ours are: small letters and digits, and no other server's."""
+    name = re.sub("[^a-z0-9]+", "-", text.casefold()).strip("-")
+    name = (name if name[:1].isalpha() else f"server-{name}".strip("-"))[: LONGEST_SERVER_NAME - 3]
+    found = name = name.strip("-")
+    number = 2
+    while found in taken:
+        found, number = f"{name}-{number}", number + 1
+    return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import GramercyError
 from gramercy.execution.calls import read_arguments
 from gramercy.execution.shown import revealed
+from gramercy.text import cut_line
 from gramercy.tools.content import ImageBlock
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.documents import lines
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 # What a person reads of one result in the panel of an editor; the model has all of it.
 LONGEST_SHOWN = 20_000
-# A title is one line of the panel.
-LONGEST_TITLE = 120
+# A title is one line of the panel: with the ellipsis 120 characters.
+LONGEST_TITLE = 119
 # Unchanged lines around a hunk, as in every unified diff.
 CONTEXT = 3
 _RANGES = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -155,8 +156,7 @@ def _first_text(arguments: dict[str, Any]) -> str:
 
 def one_line(text: str) -> str:
     """Return a text as a line of a panel, with nothing hidden in it."""
-    line = " ".join(revealed(text).split())
-    return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
+    return cut_line(revealed(text), LONGEST_TITLE)
 
 
 def kind_of(tool: Tool | None, name: str) -> str:

@@ -1,29 +1,41 @@
-"""An agent as its users have it: read from gram or made in Python, bound to a library, run."""
+"""An agent as its users have it: read from gram or made in Python, bound to a library, run.
+
+The loop joins the agent with its tools, the models that answer and the executor that guards calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from gramercy.agents.loop import Loop
-from gramercy.errors import InvalidToolError, SpecificationError, UnreadableFileError
+from gramercy.agents.base import Finished, Limits, history_of
+from gramercy.agents.binding import bind_agent
+from gramercy.agents.limits import Meter
+from gramercy.agents.prices import user_prices
+from gramercy.agents.turns import Run, Shared, checked_message
+from gramercy.errors import AgentError, InvalidToolError, SpecificationError, UnreadableFileError
+from gramercy.execution.executor import Executor
 from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
 from gramercy.gram.specification import ToolSpecification
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
+from gramercy.text import reason_of
 from gramercy.tools.definition import tool as as_tool
 from gramercy.tools.library import ToolLibrary, specified
+from gramercy.tools.registry import Registry
 from gramercy.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
-    from gramercy.agents.base import AgentEvent, Response
-    from gramercy.agents.loop import RunOptions
-    from gramercy.providers.base import Message
+    from gramercy.agents.base import AgentEvent, Response, Talk
+    from gramercy.agents.prices import Prices
+    from gramercy.execution.approval import ApprovalHandler
+    from gramercy.providers.base import Message, Provider
 
 
 class Agent:
@@ -77,7 +89,7 @@ class Agent:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
-            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from None
+            raise UnreadableFileError(f"{path} cannot be read: {reason_of(error)}") from None
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
                 f"{path} is not UTF-8 at byte {error.start}: an agent is text"
@@ -196,6 +208,156 @@ def _chosen(found: tuple[AgentSpecification, ...], name: str | None) -> AgentSpe
     for agent in found:
         if agent.name == name:
             return agent
-    close = suggest(name, [agent.name for agent in found])
-    hint = f"did you mean {close[0]!r}?" if close else "there are " + ", ".join(agent.name for agent in found)
+    names = [agent.name for agent in found]
+    hint = did_you_mean(name, names, f"there are {', '.join(names)}")
     raise SpecificationError(f"there is no agent named {name!r:.100}: {hint}")
+
+
+def ignore(event: AgentEvent) -> None:
+    """Take an event and do nothing with it."""
+    del event
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run may be given besides its message."""
+
+    provider: Provider | None
+    providers: Callable[[ModelName], Provider] | None
+    executor: Executor | None
+    approval_handler: ApprovalHandler | None
+    limits: Limits | None
+    talk: Talk | None
+    project: str
+    prices: Prices | None
+    windows: Callable[[ModelName], int | None] | None
+
+
+class Loop:
+    """One agent, bound to its tools, ready to run."""
+
+    def __init__(  # noqa: PLR0913 - what a run may be given
+        self,
+        agent: AgentSpecification,
+        library: ToolLibrary,
+        *,
+        provider: Provider | None = None,
+        providers: Callable[[ModelName], Provider] | None = None,
+        executor: Executor | None = None,
+        approval_handler: ApprovalHandler | None = None,
+        limits: Limits | None = None,
+        talk: Talk | None = None,
+        project: str = "",
+        prices: Prices | None = None,
+        windows: Callable[[ModelName], int | None] | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.bound = bind_agent(agent, library)
+        self.talk = talk
+        self._executor = _executor(executor, approval_handler)
+        self._project = project
+        self._prices = user_prices() if prices is None else prices
+        self._windows = windows or _window
+        self._providers: dict[ModelName, Provider] = {}
+        self._is_own = provider is None and providers is None
+        for each in self.bound.all_agents():
+            if each.model not in self._providers:
+                self._providers[each.model] = provider or _opened(each.model, providers)
+
+    async def run(
+        self, message: str | None, conversation: Sequence[Message] | Response | None
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Answer one message and tell what happens; None goes on where a conversation was left.
+
+        Closing the generator stops the run, and returns once the conversation is in order.
+        """
+        events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+        task = asyncio.create_task(self.answer(message, conversation, events.put_nowait))
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield Finished(task.result())
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            if task.done() and not task.cancelled():
+                task.exception()  # no caller awaits a cancelled run, so its exception is retrieved here
+
+    async def answer(
+        self,
+        message: str | None,
+        conversation: Sequence[Message] | Response | None,
+        emit: Callable[[AgentEvent], object] = ignore,
+    ) -> Response:
+        """Answer one message; every event but the last goes to `emit`.
+
+        Calls of the conversation that have no result are finished first, under the identity that they had.
+        """
+        with _alone(self.talk):
+            return await self._answer(message, conversation, emit)
+
+    async def _answer(
+        self,
+        message: str | None,
+        conversation: Sequence[Message] | Response | None,
+        emit: Callable[[AgentEvent], object],
+    ) -> Response:
+        said = None if message is None else checked_message(message)
+        is_kept = self.talk is not None and self.limits.session_cost is not None
+        meter = Meter(self.limits, self.talk.spent() if self.talk is not None and is_kept else 0.0)
+        shared = Shared(self._executor, self._providers, self._prices, self._windows, meter, self._project)
+        run = Run(self.bound, shared, emit, talk=self.talk)
+        try:
+            async with asyncio.timeout(self.limits.seconds) as timeout:
+                return await run.answer(said, history_of(conversation))
+        except TimeoutError:
+            if timeout.expired():
+                error = shared.meter.out_of_time()
+                error.response = run.response(run.said)
+                raise error from None
+            raise
+        finally:
+            if self._is_own:
+                for provider in self._providers.values():
+                    with suppress(Exception):  # what came of the run says more
+                        await provider.aclose()
+
+
+# The talks that runs of this process go on with.
+_going_on: dict[int, object] = {}
+
+
+@contextmanager
+def _alone(talk: Talk | None) -> Iterator[None]:
+    """Refuse a second run beside one that goes on with the same talk: their messages would be mixed."""
+    mine = object()
+    if talk is not None and _going_on.setdefault(id(talk), mine) is not mine:
+        raise AgentError(
+            f"another run goes on with session {talk.session} at the moment: wait for its answer, or fork it"
+        )
+    try:
+        yield
+    finally:
+        if talk is not None:
+            del _going_on[id(talk)]
+
+
+def _executor(given: Executor | None, approval_handler: ApprovalHandler | None) -> Executor:
+    if given is None:
+        return Executor(Registry(), approval_handler)
+    return given if approval_handler is None else given.with_approver(approval_handler)
+
+
+def _window(model: ModelName) -> int | None:
+    from gramercy.providers.models import context_window
+
+    return context_window(model)
+
+
+def _opened(model: ModelName, providers: Callable[[ModelName], Provider] | None) -> Provider:
+    if providers is None:
+        from gramercy.providers.opening import open_provider
+
+        providers = open_provider
+    return providers(model)

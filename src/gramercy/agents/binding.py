@@ -11,6 +11,7 @@ import msgspec
 
 from gramercy.errors import AgentError, BindingError
 from gramercy.gram.agents import DEEPEST_AGENT, AgentSpecification
+from gramercy.text import cut
 from gramercy.tools.library import ToolLibrary, bound
 from gramercy.tools.safety import Safety
 from gramercy.tools.tool import Tool
@@ -85,7 +86,7 @@ def agent_tool(agent: AgentSpecification, ask: Callable[[str], Awaitable[str]]) 
 
     return Tool(
         agent.name,
-        described if len(described) <= LONGEST_DESCRIPTION else described[:LONGEST_DESCRIPTION] + "…",
+        cut(described, LONGEST_DESCRIPTION),
         MESSAGE_SCHEMA,
         handler,
         deadline=NESTED_SECONDS,

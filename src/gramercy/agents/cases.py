@@ -15,6 +15,7 @@ import msgspec
 from gramercy.agents.traces import Trace, load_traces
 from gramercy.errors import InvalidCaseError, UnreadableFileError
 from gramercy.gram.patterns import misspelt
+from gramercy.text import cut_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,5 +189,4 @@ def _listed(words: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _quoted(text: str) -> str:
-    line = " ".join(text.split())
-    return f"'{line}'" if len(line) <= LONGEST_QUOTE else f"'{line[:LONGEST_QUOTE]}…'"
+    return f"'{cut_line(text, LONGEST_QUOTE)}'"

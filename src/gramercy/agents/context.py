@@ -189,10 +189,6 @@ class ContextWindow:
         """Have all pieces told with the next message: the ones that had them are gone."""
         self._told.clear()
 
-    def render(self) -> str:
-        """Write all pieces as Markdown, each under where it comes from."""
-        return rendered(self)
-
 
 def rendered(items: Iterable[ContextItem]) -> str:
     """Write pieces as Markdown sections, each with its source and lines."""

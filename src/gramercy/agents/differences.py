@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from gramercy.text import cut
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -56,7 +58,7 @@ def line_differences(before: str, after: str, most: int = MOST_LINES) -> Iterato
     """
     lines = list(_line_differences(before.splitlines(), after.splitlines()))
     for line in lines[:most]:
-        yield line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+        yield cut(line, LONGEST_LINE)
     if len(lines) > most:
         yield f"  … and {len(lines) - most:,} more lines"
 

@@ -16,6 +16,7 @@ from gramercy.agents.context import LANGUAGES, fenced
 from gramercy.errors import GramercyError, InvalidMessageError, WorkspaceError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.files.states import is_secret
+from gramercy.text import cut
 from gramercy.toolsets.errors import frames_text
 from gramercy.toolsets.rendering import definitions_text, fault_text
 from gramercy.toolsets.time_travel import comparison_text
@@ -156,11 +157,13 @@ class Mentions:
             path, first = parts["path"], int(parts["first"])
             last = int(parts["last"] or first)
         if not is_named and not self._is_there(path):
-            shown = mention if len(mention) <= LONGEST_NOTED else f"{mention[:LONGEST_NOTED]}…"
+            shown = cut(mention, LONGEST_NOTED)
             return f"{shown} is no file of the project, and was sent as text{self._close(path)}"
-        if not is_named and is_secret(path.rpartition("/")[2]):
+        real = self._workspace.name_of(path)
+        if not is_named and (is_secret(path.rpartition("/")[2]) or is_secret(real.rpartition("/")[2])):
+            # By its real name too: evaluated code may have made a link of the one that the person knows.
             raise WorkspaceError(
-                f"keys are kept in files of such a name: say @file:{path} if the model shall see it"
+                f"keys are kept in files of such a name: say @file:{real} if the model shall see it"
             )
         document = self._workspace.document(path)
         text, title = document.text, self._workspace.name_of(path)

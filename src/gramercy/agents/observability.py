@@ -25,10 +25,11 @@ from gramercy.execution.metrics import SAMPLES, Metrics, ToolMetrics, metrics_ta
 from gramercy.execution.results import Refuser
 from gramercy.journal.texts import without_secrets
 from gramercy.providers.base import Usage
+from gramercy.text import counted, reason_of, table
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
@@ -92,7 +93,7 @@ class Observability:
         """Return what was observed so far as text: runs, then a table of models and one of tools."""
         found = self.figures()
         failed = f", {found.failed_runs} of them failed" if found.failed_runs else ""
-        parts = [f"{found.runs} {'run' if found.runs == 1 else 'runs'} of agents{failed}"]
+        parts = [f"{counted(found.runs, 'run')} of agents{failed}"]
         if found.models:
             parts.append(_model_table(found.models))
         if found.tools:
@@ -215,7 +216,7 @@ def _file_handler(path: Path) -> logging.Handler:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise InvalidSettingError(f"{path} cannot be written: {error.strerror}") from None
+        raise InvalidSettingError(f"{path} cannot be written: {reason_of(error)}") from None
     handler.setFormatter(_JsonLines())
     return handler
 
@@ -270,14 +271,7 @@ class _ModelTally:
 
 
 def _model_table(models: Mapping[str, ModelFigures]) -> str:
-    rows: list[Sequence[str]] = [_COLUMNS, *map(_row, models.values())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    )
+    return table([_COLUMNS, *map(_row, models.values())], rights=range(1, len(_COLUMNS)))
 
 
 def _row(m: ModelFigures) -> tuple[str, ...]:
@@ -297,7 +291,7 @@ def _model_line(seen: ModelAnswered) -> str:
         return (
             f"model {seen.model} failed after {seen.seconds:.1f} s: {seen.error}{_by(f'agent {seen.agent}')}"
         )
-    calls = f" with {_many(seen.calls, 'call')}" if seen.calls else ""
+    calls = f" with {counted(seen.calls, 'call')}" if seen.calls else ""
     used = f"{seen.usage.input:,} tokens in, {seen.usage.output:,} out, {_money(seen.cost)}"
     return f"model {seen.model} answered in {seen.seconds:.1f} s{calls}: {used}{_by(f'agent {seen.agent}')}"
 
@@ -311,12 +305,8 @@ def _run_level(seen: RunEnded) -> int:
 
 def _run_line(seen: RunEnded) -> str:
     ended = f"failed: {seen.error}" if seen.error else "is done"
-    turns = f"{_many(seen.turns, 'turn')} in {seen.seconds:.1f} s"
+    turns = f"{counted(seen.turns, 'turn')} in {seen.seconds:.1f} s"
     return f"agent {seen.agent} {ended} ({turns}, {seen.usage.total:,} tokens, {_money(seen.cost)})"
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _by(who: str) -> str:

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
+from gramercy.directories import config_home
 from gramercy.errors import InvalidSettingError
 from gramercy.providers.models import known_name
 from gramercy.providers.services import plain
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +156,7 @@ def read_prices(path: str | Path) -> Prices:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         return Prices(msgspec.convert(table, dict[str, Price]))
     except OSError as error:
-        raise InvalidSettingError(f"the prices in {path} cannot be read: {error.strerror}") from None
+        raise InvalidSettingError(f"the prices in {path} cannot be read: {reason_of(error)}") from None
     except (ValueError, msgspec.ValidationError) as error:
         raise InvalidSettingError(f"the prices in {path} cannot be used: {error}") from None
 
@@ -164,6 +166,5 @@ def user_prices() -> Prices:
     named = os.environ.get(FILE)
     if named:
         return read_prices(named)
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    path = home / "gramercy" / "prices.toml"
+    path = config_home() / "gramercy" / "prices.toml"
     return read_prices(path) if path.is_file() else Prices()

@@ -7,10 +7,8 @@ masked when a trace is written, as the journal masks them.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -23,9 +21,11 @@ from gramercy.gram.patterns import STEP, block_text, brackets_in, fault_at, labe
 from gramercy.gram.syntax.printer import print_name
 from gramercy.gram.syntax.reader import read
 from gramercy.gram.syntax.tree import Bracket, Reference, Tagged
+from gramercy.images.files.whole import write_whole
 from gramercy.journal.masking import Masking
 from gramercy.journal.texts import masked
 from gramercy.providers.base import StopReason, Usage
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,23 +161,9 @@ def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
         # A rename would put a file in the place of the device or the pipe.
         raise UnreadableFileError(f"{path} cannot be written: it is no regular file")
     try:
-        _replace(Path(path).resolve(), text)
+        write_whole(Path(path), text, mode=0o600)
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _replace(place: Path, text: str) -> None:
-    # Made readable for the owner alone, and in the same directory, where a rename is one step.
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.replace(file.name, place)  # noqa: PTH105 - of a name
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        raise UnreadableFileError(f"{path} cannot be written: {reason_of(error)}") from None
 
 
 class _Names:

@@ -24,6 +24,7 @@ from gramercy.errors import (
     CutStreamError,
     GramercyError,
     InvalidMessageError,
+    JournalError,
     LimitReachedError,
     ProviderError,
 )
@@ -70,6 +71,8 @@ class Shared(msgspec.Struct):
     meter: Meter
     project: str = ""
     warnings: list[str] = msgspec.field(default_factory=list)
+    # Why a nested conversation cannot be kept, so that no run around it may go on either.
+    broken: list[JournalError] = msgspec.field(default_factory=list)
 
 
 class Answer:
@@ -176,8 +179,11 @@ class Run:
                 self._executor.delivered(result)
             return await self._converse()
         except BaseException as error:
-            with suppress(Exception):  # what keeps the conversation may be what has failed
-                self._close(error)
+            # A nested conversation that another program has gone on with is that program's, and so is this
+            # one: nothing may be added to it here.
+            if not self._shared.broken:
+                with suppress(Exception):  # what keeps the conversation may be what has failed
+                    self._close(error)
             if isinstance(error, AgentError | ProviderError) and error.response is None:
                 error.response = self.response(self.said)
             raise
@@ -206,6 +212,10 @@ class Run:
             answer = await self._ask()
             if answer.stop == "length":
                 self._warn(f"the answer of {self.agent.model} was cut off at its limit of tokens")
+            elif answer.stop == "refused":
+                self._warn(
+                    f"{self.agent.model} refused or was broken off by its filter: this is no whole answer"
+                )
             elif not answer.calls and not answer.said.strip():
                 self._warn(f"the answer of {self.agent.model} is empty")
             await self._call(answer.calls, answer.stop)
@@ -286,6 +296,8 @@ class Run:
             admitted = group if meter.calls_left is None else group[: meter.calls_left]
             meter.calls += len(admitted)
             await self._calls.make(admitted)
+            if self._shared.broken:
+                raise self._shared.broken[0]
             self._keep_results(group)
             if len(admitted) < len(group):
                 raise meter.out_of_calls()
@@ -394,9 +406,14 @@ class _Nested:
         call = current_call()
         if not isinstance(call, AgentCall):
             raise AgentError(f"the agent {self._bound.agent.name} is asked by another one, not by itself")
-        talk, history = call.nested(self._bound.agent.name)
-        run = self.run(call.caller.emit, talk)
-        response = await run.answer(None if history else checked_message(message), history)
+        try:
+            talk, history = call.nested(self._bound.agent.name)
+            run = self.run(call.caller.emit, talk)
+            response = await run.answer(None if history else checked_message(message), history)
+        except JournalError as error:
+            # As the result of this call it would be taken for the agent's answer.
+            self._shared.broken.append(error)
+            raise
         return response.content
 
     def run(self, emit: Callable[[AgentEvent], object], talk: Talk | None) -> Run:

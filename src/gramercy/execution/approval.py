@@ -21,11 +21,12 @@ from gramercy.execution.seal import Seal, digest_of_text
 from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
 from gramercy.journal.base import Facts, Ruling, State
 from gramercy.journal.memory import moved
+from gramercy.text import cut
 
 if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.journal.base import CallRecord, Journal
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
 # A few paragraphs: more than people type, less than would crowd out the model's context.
@@ -80,7 +81,8 @@ class ApprovalRequest:
     `changes` says why the question comes again, `effect` what the call would do, where the tool can tell.
     `key` names the call in the journal, where the digest of the seal answers the question from another
     process; `is_open` tells whether that has not happened yet. Times are seconds since the epoch.
-    `project` is the directory that the call is about, `journal` what remembers the calls before it.
+    `project` is the directory that the call is about, `journal` what remembers the calls before it, `places`
+    where the paths of the call lead.
     """
 
     tool: Tool
@@ -100,6 +102,7 @@ class ApprovalRequest:
     is_open: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
     project: str = ""
     journal: Journal | None = field(default=None, repr=False, compare=False)
+    places: Mapping[str, Place] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def told(self) -> frozenset[str]:
@@ -144,7 +147,7 @@ def read_decision(answer: Any) -> Decision:
         reason = decision.reason and clean(decision.reason[:LONGEST_REASON])
         if isinstance(decision, Approved):
             return msgspec.structs.replace(decision, reason=reason)
-        return msgspec.structs.replace(decision, note=_bounded(decision.note), reason=reason)
+        return msgspec.structs.replace(decision, note=clean(cut(decision.note, LONGEST_NOTE)), reason=reason)
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
         "which is neither 'approved', 'denied' nor ('modified', arguments)",
@@ -158,10 +161,6 @@ def _is_well_formed(decision: Approved | Modified) -> bool:
     if isinstance(decision, Modified):
         texts, given = [*texts, decision.note], decision.arguments
     return isinstance(given, Mapping) and all(isinstance(text, str) for text in texts)
-
-
-def _bounded(note: str) -> str:
-    return clean(note if len(note) <= LONGEST_NOTE else f"{note[:LONGEST_NOTE]}…")
 
 
 def _read_words(answer: Any) -> Any:
@@ -184,10 +183,14 @@ def _shown(answer: Any) -> str:
         return f"a {type(answer).__name__}"
 
 
-def refusal_text(tool: str, refusal: Denied | Ruling) -> str:
-    """Say who refused: the seed's words are for a person's decision alone."""
+def refusal_text(tool: str, refusal: Denied | Ruling, detail: str = "") -> str:
+    """Say who refused, and why: the seed's words are for a person's decision alone.
+
+    `detail` is what the journal tells beside the ruling: it has the reason where the guard itself refused.
+    """
     if refusal.refuser != Refuser.PERSON:
-        return f"{tool} was not run: {refusal.reason}"
+        why = refusal.reason or detail.removeprefix(f"{tool} was not run: ")
+        return f"{tool} was not run: {why or 'no reason was recorded'}"
     return f"User denied tool execution: {refusal.reason}" if refusal.reason else "User denied tool execution"
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, final
 
 import msgspec
 
-from gramercy.errors import Fault, GramercyError, InvalidArgumentsError, JsonTextError
+from gramercy.errors import ExecutionError, Fault, GramercyError, InvalidArgumentsError, JsonTextError
 from gramercy.gram.json_text import read_json
+from gramercy.text import cut
 from gramercy.tools.formatting import format_tool_result
 from gramercy.tools.values import WHOLE, is_unicode, join_path
 
 # Some 1,000 tokens: room for a compiler's message, not for a whole log.
 LONGEST_ERROR = 4_000
+# Frames of a failure that are looked at, from the inside, and characters of each place.
+MOST_PLACES, LONGEST_PLACE = 20, 300
+_OURS = str(Path(__file__).parents[1]) + "/"
 _decode = msgspec.json.Decoder().decode
 _PLAIN = frozenset({str, int, bool})
 
@@ -27,14 +33,28 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 @final  # the executor asks `type(…) is ToolResult`: isinstance costs more on a struct
-class ToolResult(msgspec.Struct, frozen=True):
-    """What became of a call. Content is the text for the model, also when the call failed."""
+class ToolResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of a call. Content is the text for the model, also when the call failed.
+
+    One is made for every call: without the collector's list it costs no more than without its check.
+    """
 
     id: str
     success: bool
-    content: str
+    content: str = ""
     error: str | None = None
     metadata: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a success with an error, and a failure without one; the error is its text for the model."""
+        error = self.error
+        if error is None and self.success:
+            return
+        if error is None or self.success:
+            found = "success and an error" if self.success else "neither success nor an error"
+            raise ExecutionError(f"the result of call {self.id!r:.60} has {found}: give exactly one of them")
+        if not self.content:
+            msgspec.structs.force_setattr(self, "content", error)
 
 
 def read_arguments(arguments: Any) -> Any:
@@ -85,15 +105,57 @@ def clean(text: str) -> str:
     return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def tool_error(error: BaseException) -> str:
+    """Return the text for an error of a handler, as the contract has it: the message of the error."""
+    message = _message(error)
+    # A key or a number alone says nothing without the kind of the error.
+    is_bare = isinstance(error, KeyError) or not any(map(str.isalpha, message))
+    return f"Tool error: {error_text(error) if is_bare else message}"
+
+
+def places_of(error: BaseException, function: Any) -> list[str]:
+    """Return where an exception went through, in the file of the tool's function first, then from the inside.
+
+    Nothing of an error that code of ours or the tool itself has raised to say what is wrong, and nothing of
+    our own code.
+    """
+    if function is None or isinstance(error, GramercyError):
+        return []
+    own = getattr(getattr(function, "__code__", None), "co_filename", "")
+    frames = [
+        frame
+        for frame in reversed(extract_tb(error.__traceback__, limit=-MOST_PLACES))
+        if not frame.filename.startswith(_OURS)
+    ]
+    if frames and frames[0].filename == own and (frames[0].line or "").startswith("raise "):
+        # The tool has said itself what is wrong.
+        return []
+    first = next((frame for frame in frames if frame.filename == own), None)
+    ordered = frames if first is None else [first, *(frame for frame in frames if frame is not first)]
+    return [
+        clean(f"{_short(frame.filename)}:{frame.lineno} in {frame.name}")[:LONGEST_PLACE] for frame in ordered
+    ]
+
+
+def _short(file: str) -> str:
+    """Return a file as a person at the place of this process would name it."""
+    here = f"{Path.cwd()}/"
+    installed = file.rpartition("/site-packages/")[2]
+    return installed if installed != file else file.removeprefix(here)
+
+
 def error_text(error: BaseException) -> str:
     """Describe an exception of any code in one bounded text, without its traceback."""
-    name = type(error).__name__
+    name, message = type(error).__name__, _message(error)
+    if message and isinstance(error, GramercyError):
+        return message  # our own texts say enough
+    return clean(f"{message} ({name})" if message else name)
+
+
+def _message(error: BaseException) -> str:
+    """Return what an exception says, bounded; nothing where it says nothing."""
     try:
         message = str(error).strip()
     except Exception:  # noqa: BLE001 - a broken printer must not lose the failure
-        message = ""
-    if len(message) > LONGEST_ERROR:
-        message = message[:LONGEST_ERROR] + "…"
-    if message and isinstance(error, GramercyError):
-        return clean(message)  # our own texts say enough
-    return clean(f"{message} ({name})" if message else name)
+        return ""
+    return clean(cut(message, LONGEST_ERROR))

@@ -46,6 +46,7 @@ from gramercy.execution.results import Attempt, Recorder, Refuser
 from gramercy.execution.returning import Returning
 from gramercy.journal.base import OPEN, State
 from gramercy.journal.memory import MemoryJournal
+from gramercy.text import listed
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from gramercy.execution.hooks import Hook, Transform
     from gramercy.journal.base import CallRecord, Journal
     from gramercy.tools.registry import Registry
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 
 # Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
@@ -101,6 +102,8 @@ class Settings(msgspec.Struct):
     max_output: int = 100_000
     approval_wait: float | None = WAIT_SECONDS
     approval_expiry: float = EXPIRY_SECONDS
+    # Whether to wait where a call's own channel reaches no person: a server knows whether one looks.
+    is_watched: Callable[[], bool] = lambda: True
 
     @property
     def is_shared(self) -> bool:
@@ -289,8 +292,10 @@ class Executor:
             return self._returning.answer(record, call.call_id)
         tool = self.settings.registry.resolve(call.tool)
         arguments = tool.checker.check(copy_json(dict(call.arguments)))
-        verdict = self.policy.why(tool, arguments)
-        attempt = Attempt(call.call_id, tool, arguments, verdict, key=key, identity=call.identity)
+        verdict, places = self._judged(tool, arguments)
+        attempt = Attempt(
+            call.call_id, tool, arguments, verdict, key=key, identity=call.identity, places=places
+        )
         if verdict.action is _DENY:
             text = f"The policy denies {tool.name}: {verdict.explanation}"
             return self._recorder.denied(attempt, Refuser.RULE, text)
@@ -354,7 +359,8 @@ class Executor:
         """Tell what would happen to a call and which rule decides, without running it."""
         tool = self.settings.registry.resolve(name)
         given, _ = tool.renamed(read_arguments(arguments))
-        return self.policy.why(tool, tool.checker.check(given))
+        checked = tool.checker.check(given)
+        return self.policy.why(tool, checked, tool.places(checked))
 
     def metrics(self) -> dict[str, ToolMetrics]:
         """Return the figures of every tool called so far, by name."""
@@ -389,17 +395,32 @@ class Executor:
             if settings.transforms:
                 checked = transformed(settings.transforms, tool, checked, seconds=settings.hook_deadline)
                 copied = _copy_nested
-            policy = settings.policy
-            verdict = policy.settled.get(tool) or policy.why(tool, checked)
+            places = None
+            if tool.paths is None:
+                policy = settings.policy
+                verdict = policy.settled.get(tool) or policy.why(tool, checked)
+            else:
+                verdict, places = self._judged(tool, checked)
         except BaseException as error:
             if must_pass(error):
                 raise
             return self._refused(call, error, tool)
-        attempt = Attempt(call_id, tool, checked, verdict, copied, note)
+        attempt = Attempt(call_id, tool, checked, verdict, copied, note, places=places)
         if verdict.action is _DENY:
             text = f"The policy denies {tool.name}: {verdict.explanation}"
             return self._recorder.denied(attempt, Refuser.RULE, text)
         return attempt
+
+    def _judged(self, tool: Tool, arguments: dict[str, Any]) -> tuple[Verdict, Mapping[str, Place] | None]:
+        """Judge a call by where its paths lead; return these places, for the tool to use and no others."""
+        policy, paths = self.settings.policy, tool.paths
+        settled = policy.settled.get(tool)
+        if paths is None or (settled is not None and not paths.writes):
+            # Nothing depends on where they lead: the tool finds them itself.
+            return settled or policy.why(tool, arguments), None
+        places = paths.find(arguments)
+        policy.withhold(tool, arguments, places)
+        return policy.why(tool, arguments, places), places
 
     def _refused(self, call: Any, error: BaseException, tool: Tool | None) -> ToolResult:
         if tool is not None and isinstance(error, InvalidArgumentsError) and error.tool is None:
@@ -410,12 +431,14 @@ class Executor:
                 found = PlainCopy(None, list(error.faults), len(error.faults))
                 error = explain_faults(tool.checker.validator, tool.schema, found, tool=tool.name)
         hint = ""
-        if isinstance(error, UnknownToolError) and not error.suggestions:
-            names = [known.name for known in self.tools()]
-            hint = (
-                f"\nThe tools are {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
-            )
+        if isinstance(error, UnknownToolError):
+            # The error is the contract's to the letter; what helps stands below it in the model's text.
+            hint, error = error.hint or self._named(), UnknownToolError(error.name)
         return self._recorder.refused(id_of(call), error, tool, hint)
+
+    def _named(self) -> str:
+        names = [known.name for known in self.tools()]
+        return f"\nThe tools are {listed(names, MOST_NAMED)}" if names else ""
 
     def _start(self, call: Any, caller: Caller) -> Outcome:
         """Take a call along the plain road to its result, or return what takes it along the waiting one."""
@@ -436,7 +459,7 @@ class Executor:
         handler = tool.handler if caller is BLOCKING else tool.async_handler or tool.handler
         try:
             self._recorder.started(attempt)
-            value = handler(attempt.copied(attempt.arguments))
+            value = handler(attempt.copied(attempt.arguments) if attempt.places is None else attempt.placed())
             if type(value) is not str and type(value) not in _PLAIN_RESULTS and isawaitable(value):
                 rest = self._settle(attempt, caller.finish(value, Limit(tool.name, None)))
                 return begun(rest) if tool.async_handler is not None and caller is LOOP else rest
@@ -491,7 +514,7 @@ class Executor:
         given = attempt.given()
         if attempt.approval is not None and not attempt.approval.is_for(given):
             raise ExecutionError("it was not run: these are not the arguments that were approved")
-        return await caller.call(handler, given, limit=limit, inline=tool.inline)
+        return await caller.call(handler, attempt.placed(), limit=limit, inline=tool.inline)
 
     async def _settle(self, attempt: Attempt, waiting: Awaitable[Any]) -> ToolResult:
         """Make a result of what a handler gives that has to be waited for."""
@@ -506,7 +529,7 @@ class Executor:
     ) -> ToolResult:
         """Make a result of an exception, unless it is the caller's own."""
         if passes(error):
-            self._recorder.cancelled(attempt)
+            self._recorder.cancelled(attempt, error)
             raise error
         return self._recorder.raised(attempt, error)
 
@@ -555,13 +578,24 @@ def read_call(raw: Any) -> tuple[str, str, Any]:
             # Most have them all, and to look inside costs a third of what `get` does.
             call_id, name, arguments = raw["id"], raw["name"], raw["arguments"]
         except KeyError:
-            call_id, name, arguments = raw.get("id"), raw.get("name"), raw.get("arguments", {})
+            raise _misshapen(raw) from None
     elif kind is ToolCall or isinstance(raw, ToolCall):
         call_id, name, arguments = raw.id, raw.name, raw.arguments
     elif isinstance(raw, Mapping):
-        call_id, name, arguments = raw.get("id"), raw.get("name"), raw.get("arguments", {})
+        return read_call(dict(raw))
     else:
         raise InvalidCallError(f"a call must be an object such as {CALL_SHAPE}, not {kind.__name__}")
     if not name or not isinstance(name, str):
         raise InvalidCallError(f"the call names no tool: expected {CALL_SHAPE}")
-    return (call_id if type(call_id) is str else id_of(raw)), name, arguments
+    if not isinstance(call_id, str):
+        raise InvalidCallError(
+            f"the id of the call is {type(call_id).__name__}, not text: expected {CALL_SHAPE}"
+        )
+    return call_id, name, arguments
+
+
+def _misshapen(raw: Mapping[str, Any]) -> InvalidCallError:
+    """Say what a call lacks; without a name nothing else matters."""
+    missing = [key for key in ("id", "arguments") if key not in raw]
+    told = f"has no {' and no '.join(missing)}" if raw.get("name") else "names no tool"
+    return InvalidCallError(f"the call {told}: expected {CALL_SHAPE}")

@@ -14,6 +14,8 @@ from secrets import token_hex
 from time import localtime, monotonic, perf_counter, strftime, time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gramercy.errors import (
     DeadlineExceededError,
     ExecutionError,
@@ -35,7 +37,7 @@ from gramercy.execution.callers import BLOCKING, Limit, abandon, ends_pipeline
 from gramercy.execution.calls import clean, error_text
 from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
-from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
+from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, target_of
 from gramercy.execution.waiting import wait_for
 from gramercy.journal.base import OPEN, Facts, Question, Ruling, State
 from gramercy.tools.context import current_call
@@ -43,7 +45,7 @@ from gramercy.tools.effects import Effect, read_effect
 from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from gramercy.execution.approval import ApprovalHandler, Decision
     from gramercy.execution.callers import Caller
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.execution.results import Attempt, Recorder
     from gramercy.journal.base import CallRecord
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 # A target that changes between every look and every answer is not something a person can approve.
 MOST_QUESTIONS = 3
@@ -103,6 +105,18 @@ class ApprovalGate:
         An attempt that has a key goes on with a call that the journal knows. `is_lost` is set on one that
         another process has taken meanwhile.
         """
+        try:
+            return await self._admitted(attempt, caller)
+        except BaseException as error:
+            if ends_pipeline(error):
+                self._leave(attempt)
+                raise
+            # The journal too may raise anything, also while a refusal is made: what cannot be recorded is
+            # not run.
+            text = f"{attempt.tool.name} was not run: {error_text(error)}"
+            return self.recorder.denied(attempt, Refuser.GUARD, text)
+
+    async def _admitted(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         is_new = not attempt.key
         try:
             await self._approve(attempt, caller)
@@ -120,20 +134,19 @@ class ApprovalGate:
             if not attempt.is_lost:
                 text = f"{attempt.tool.name} was not run: {error}"
                 return self.recorder.denied(attempt, Refuser.GUARD, text)
-        except BaseException as error:
-            if ends_pipeline(error):
-                # A caller who may come back finds the question open, or answered.
-                may_return = attempt.identity and self.settings.is_shared
-                if not may_return or current_call().is_called_off:
-                    self.recorder.withdrawn(attempt)
-                    if may_return:
-                        # Its caller knows that it has not run: the same call, made later, is a new one.
-                        self.settings.journal.deliver(attempt.key)
-                raise
-            # The journal too may raise anything: what cannot be recorded is not run.
-            text = f"{attempt.tool.name} was not run: {error_text(error)}"
-            return self.recorder.denied(attempt, Refuser.GUARD, text)
         return None
+
+    def _leave(self, attempt: Attempt) -> None:
+        """Record that the caller is gone; one who may come back finds the question open, or answered."""
+        may_return = attempt.identity and self.settings.is_shared
+        if may_return and not current_call().is_called_off:
+            return
+        self.recorder.withdrawn(attempt)
+        if may_return:
+            # Its caller knows that it has not run: the same call, made later, is a new one. A journal that
+            # fails now must not hide why the caller went.
+            with suppress(Exception):
+                self.settings.journal.deliver(attempt.key)
 
     async def _approve(self, attempt: Attempt, caller: Caller) -> None:
         if self.handler is None and not self.settings.is_shared:
@@ -267,6 +280,8 @@ class ApprovalGate:
         self, attempt: Attempt, asked: ApprovalRequest, record: CallRecord, caller: Caller
     ) -> CallRecord:
         """Wait for an answer to the open question; return how the call stands with it."""
+        # Nothing is held open while a person thinks: where the paths lead is found again before it runs.
+        attempt.places = None
         decision: Decision | None
         if attempt.verdict.action is Action.ALLOW:
             # A rule has come since the question was put.
@@ -301,8 +316,11 @@ class ApprovalGate:
         if decision is not None and not _is_open(decision):
             return decision
         wait = self.settings.approval_wait
-        if isinstance(decision, Denied) and decision.refuser != Refuser.NOBODY:
-            # A client that declines by itself, or a person who was asked and stayed silent: it goes on.
+        if isinstance(decision, Denied) and (
+            decision.refuser != Refuser.NOBODY or not self.settings.is_watched()
+        ):
+            # A client that declines by itself, a person who was asked and stayed silent, or no person that
+            # looks at all: it goes on.
             wait = 0.0
         left = None if wait is None else wait - (monotonic() - began)
         if not await self._is_moved(asked, step, left, caller):
@@ -373,7 +391,8 @@ class ApprovalGate:
         assert approval is not None  # noqa: S101 - made when it was first asked; this tells mypy
         if record.state is State.DENIED and ruling is not None:
             refuser = Refuser(ruling.refuser or Refuser.GUARD)
-            raise _RefusalError(refusal_text(tool.name, ruling), refuser, is_recorded=True)
+            text = refusal_text(tool.name, ruling, record.facts.detail)
+            raise _RefusalError(text, refuser, is_recorded=True)
         if record.state in _TAKEN:
             raise MovedError(standing(record), record)
         if record.state is not State.READY:
@@ -409,29 +428,61 @@ class ApprovalGate:
 
     async def _request(self, attempt: Attempt, changes: tuple[str, ...], caller: Caller) -> ApprovalRequest:
         """Make the question about a call as it is now, with what the call would do."""
+        if attempt.tool.paths is not None and attempt.places is None:
+            await self._judge_again(attempt, caller)
         seal = await self._seal(attempt, caller)
         is_wanted = self.settings.is_shared or (self.handler is not None and takes_request(self.handler))
         text, data = "", {}
-        if is_wanted and attempt.tool.effect is not None:
-            text, effect = await self._effect(attempt, attempt.tool.effect, caller)
-            if effect.state and digest_of_text(stable_text(effect.state)) != seal.target:
+        if is_wanted and (attempt.tool.effect is not None or _links(attempt.places)):
+            text, effect = await self._effect(attempt, caller)
+            if effect.state and target_of(effect.state, attempt.places) != seal.target:
                 # The target has changed between the two looks: this is the effect on another state.
+                attempt.places = None
+                await self._judge_again(attempt, caller)
                 seal = await self._seal(attempt, caller)
-                text, effect = await self._effect(attempt, attempt.tool.effect, caller)
+                text, effect = await self._effect(attempt, caller)
             data = effect.as_data()
         return ApprovalRequest(
-            attempt.tool, attempt.given(), attempt.verdict, seal, changes, text, effect_data=data
+            attempt.tool,
+            attempt.given(),
+            attempt.verdict,
+            seal,
+            changes,
+            text,
+            effect_data=data,
+            places={name: each.unopened() for name, each in (attempt.places or {}).items()},
         )
 
-    async def _effect(self, attempt: Attempt, tell: Callable[..., Any], caller: Caller) -> tuple[str, Effect]:
+    async def _judge_again(self, attempt: Attempt, caller: Caller) -> None:
+        """Judge a call by the rules and by where its paths lead now; what is denied goes no further."""
+        await self._find(attempt, caller)
+        tool = attempt.tool
+        attempt.verdict = self._judge(tool, attempt.arguments, attempt.places)
+        if attempt.verdict.action is Action.DENY:
+            text = f"{tool.name} was not run: the policy now denies it: {attempt.verdict.explanation}"
+            raise _RefusalError(text, Refuser.RULE)
+
+    async def _find(self, attempt: Attempt, caller: Caller) -> None:
+        """Find where the paths of a call lead, unless that was found since it was last decided about."""
+        tool = attempt.tool
+        if tool.paths is not None and attempt.places is None:
+            limit = Limit("the look at its paths", tool.deadline or self.settings.deadline)
+            places = await caller.call(tool.paths.find, attempt.given(), limit=limit)
+            self.settings.policy.withhold(tool, attempt.arguments, places)
+            attempt.places = places
+
+    async def _effect(self, attempt: Attempt, caller: Caller) -> tuple[str, Effect]:
         """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
-        limit = Limit("the preview", EFFECT_SECONDS)
+        limit, tell = Limit("the preview", EFFECT_SECONDS), attempt.tool.effect
         try:
-            effect = read_effect(await caller.call(tell, attempt.given(), limit=limit))
+            told = Effect() if tell is None else await caller.call(tell, attempt.placed(), limit=limit)
+            effect = read_effect(told)
         except BaseException as error:
             if ends_pipeline(error):
                 raise
             effect = Effect(note=f"What it would do cannot be told: {error_text(error)}")
+        if links := _links(attempt.places):
+            effect = structs.replace(effect, note="\n".join(filter(None, [*links, effect.note])))
         text = effect.text()
         if len(text) > LONGEST_EFFECT:
             effect = Effect(note=f"What it would do cannot be told: that takes {len(text):,} characters")
@@ -444,7 +495,7 @@ class ApprovalGate:
             edited = attempt.tool.checker.check(dict(ruling.arguments or {}))
         except GramercyError as error:
             raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
-        verdict = self._judge(attempt.tool, edited)
+        verdict = self._judge(attempt.tool, edited, attempt.tool.places(edited))
         if verdict.action is Action.DENY:
             text = (
                 f"{attempt.tool.name} was not run: the policy denies the edited call: {verdict.explanation}"
@@ -461,20 +512,20 @@ class ApprovalGate:
         if current is not attempt.tool:
             attempt.tool = current
             self._recheck(attempt)
-        verdict = self._judge(attempt.tool, attempt.arguments)
-        if verdict.action is Action.DENY:
-            text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
-            raise _RefusalError(text, Refuser.RULE)
-        attempt.verdict = verdict
+        attempt.places = None
+        await self._judge_again(attempt, caller)
         now = await self._seal(attempt, caller)
-        if verdict.action is Action.ALLOW:
+        if attempt.verdict.action is Action.ALLOW:
             # A rule allows it now, perhaps one that the person wrote with this very answer.
             approved = replace(approved, policy=now.policy)
         return approved.drift(now)
 
-    def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
+    def _judge(
+        self, tool: Tool, arguments: dict[str, Any], places: Mapping[str, Place] | None = None
+    ) -> Verdict:
         policy = self.settings.policy
-        return policy.settled.get(tool) or policy.why(tool, arguments)
+        settled = None if places else policy.settled.get(tool)
+        return settled or policy.why(tool, arguments, places)
 
     def _recheck(self, attempt: Attempt) -> None:
         try:
@@ -486,11 +537,19 @@ class ApprovalGate:
         tool, settings = attempt.tool, self.settings
         state = None
         try:
+            await self._find(attempt, caller)
             if tool.target_state is not None:
                 limit = Limit("the look at its target", tool.deadline or settings.deadline)
-                state = await caller.call(tool.target_state, attempt.given(), limit=limit)
+                state = await caller.call(tool.target_state, attempt.placed(), limit=limit)
             lifetime = settings.approval_deadline
-            return seal_call(tool, attempt.arguments, settings.policy.version, state=state, lifetime=lifetime)
+            return seal_call(
+                tool,
+                attempt.arguments,
+                settings.policy.version,
+                state=state,
+                lifetime=lifetime,
+                places=attempt.places,
+            )
         except BaseException as error:
             if ends_pipeline(error):
                 raise
@@ -504,6 +563,15 @@ class ApprovalGate:
 EDITED = "the arguments were edited"
 INTERRUPTED = "it was interrupted"
 FORGED = "what the journal has of the question does not fit together"
+
+
+def _links(places: Mapping[str, Place] | None) -> list[str]:
+    """Tell the real name of every path that a link leads away from its text, which stands beside it."""
+    return [
+        f"{name} leads through a link to {each.shown}."
+        for name, each in (places or {}).items()
+        if each.is_link
+    ]
 
 
 def _needs_no_answer(known: CallRecord, verdict: Verdict) -> bool:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gramercy.text import table
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from gramercy.execution.results import Refuser
 
@@ -134,17 +136,10 @@ _COLUMNS = ("tool", "calls", "ok", "failed", "denied", "success", "p50 ms", "p95
 
 def metrics_table(metrics: Mapping[str, ToolMetrics]) -> str:
     """Lay the figures out as a plain text table."""
-    rows = [_COLUMNS, *(_row(figures) for figures in metrics.values())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join(_line(row, widths) for row in rows)
+    return table([_COLUMNS, *map(_row, metrics.values())], rights=range(1, len(_COLUMNS)))
 
 
 def _row(m: ToolMetrics) -> tuple[str, ...]:
     counts = (str(m.calls), str(m.succeeded), str(m.failed), str(m.denied), f"{m.success_rate:.0%}")
     times = (f"{m.p50_ms:.3f}", f"{m.p95_ms:.3f}")
     return (m.tool, *counts, *times, f"{m.mean_result_size:.0f}", f"{m.mean_approval_wait_ms:.1f}")
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-    return "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()

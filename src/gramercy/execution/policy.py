@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import InvalidPolicyError, InvalidToolError
-from gramercy.gram.suggestion import suggest
+from gramercy.execution.exact import is_same_call, plain_arguments, read_exact
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from gramercy.tools.tool import Likeness, Tool
+    from collections.abc import Callable
+
+    from gramercy.tools.tool import Likeness, Place, Tool
 
 
 class Action(StrEnum):
@@ -39,7 +42,7 @@ class Action(StrEnum):
 
 STRICTNESS = {Action.ALLOW: 0, Action.ASK: 1, Action.DENY: 2}
 CONDITIONS = ("tools", "categories", "safety", "arguments")
-RULE_KEYS = ("action", *CONDITIONS, "reason")
+RULE_KEYS = ("action", *CONDITIONS, "exactly", "reason")
 
 
 class RuleOrigin(msgspec.Struct, frozen=True):
@@ -63,7 +66,8 @@ class RuleOrigin(msgspec.Struct, frozen=True):
 class Rule:
     """One line of a policy. Every condition given must hold; a rule without conditions matches every call.
 
-    `tools` and the values of `arguments` are globs; `categories` and `safety` are words.
+    `tools` and the values of `arguments` are globs; `categories` and `safety` are words. `exactly` holds all
+    arguments of the one call that a rule allows, as values of JSON; None is no condition.
     """
 
     action: Action
@@ -72,6 +76,7 @@ class Rule:
     safety: tuple[Safety, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
     reason: str = ""
+    exactly: Mapping[str, Any] | None = field(default=None, hash=False, kw_only=True)
     origin: RuleOrigin | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -83,6 +88,17 @@ class Rule:
         set_field(self, "safety", tuple(read_level(word) for word in _words("safety", self.safety)))
         set_field(self, "arguments", _argument_globs(self.arguments))
         set_field(self, "reason", str(self.reason))
+        if self.exactly is not None:
+            set_field(self, "exactly", read_exact(self.exactly))
+            self._check_alone()
+
+    def _check_alone(self) -> None:
+        """Refuse a closed rule that does not allow: one more argument would take a call out of it."""
+        if self.action is not Action.ALLOW or self.arguments:
+            raise InvalidPolicyError(
+                "exactly in a rule is for one that allows, without arguments beside it: "
+                "a rule that asks or denies needs arguments = {…}, which leaves those that are not named free"
+            )
 
     @classmethod
     def from_data(cls, data: Any) -> Rule:
@@ -94,10 +110,9 @@ class Rule:
             raise InvalidPolicyError(f"a rule is an object such as {example}, not {data!r:.60}")
         for key in data:
             if key not in RULE_KEYS:
-                close = suggest(str(key), RULE_KEYS)
-                hint = f"; did you mean {close[0]!r}?" if close else f": expected {', '.join(RULE_KEYS)}"
+                hint = did_you_mean(str(key), RULE_KEYS, f": expected {', '.join(RULE_KEYS)}", before="; ")
                 raise InvalidPolicyError(f"unknown key {key!r:.60} in a rule{hint}")
-            if key in CONDITIONS and not data[key]:
+            if (key in CONDITIONS and not data[key]) or (key == "exactly" and data[key] is None):
                 # An empty list was meant to match nothing, but would match everything.
                 raise InvalidPolicyError(f"{key} in a rule is empty: leave it out to match all calls")
         return cls(**{"action": None, **data})
@@ -110,6 +125,8 @@ class Rule:
             data["safety"] = [level.value for level in self.safety]
         if self.arguments:
             data["arguments"] = dict(self.arguments)
+        if self.exactly is not None:
+            data["exactly"] = plain_arguments(self.exactly)
         if self.reason:
             data["reason"] = self.reason
         return data
@@ -139,11 +156,43 @@ class Rule:
         spelling = glob.replace("-", "_")
         return self.action is not Action.ALLOW and surely_matches(spelling, name.replace("-", "_"))
 
-    def matches_arguments(self, arguments: Mapping[str, Any]) -> bool:
-        """Tell whether the conditions on argument values hold; doubt counts against allowing."""
-        matches = surely_matches if self.action is Action.ALLOW else possibly_matches
-        given = self.arguments.items()
-        return all(name in arguments and matches(glob, arguments[name]) for name, glob in given)
+    @property
+    def looks_inside(self) -> bool:
+        """Whether it depends on the arguments of a call."""
+        return bool(self.arguments) or self.exactly is not None
+
+    def matches_arguments(
+        self,
+        arguments: Mapping[str, Any],
+        tool: Tool | None = None,
+        places: Mapping[str, Place] | None = None,
+    ) -> bool:
+        """Tell whether the conditions on argument values hold; doubt counts against allowing.
+
+        Of a path it counts where it leads: `places` are those of the call.
+        """
+        if self.exactly is not None:
+            return self._is_that_call(arguments, tool, places or {})
+        for name, glob in self.arguments.items():
+            place = places.get(name) if places else None
+            if place is not None:
+                if not (_surely_at if self.action is Action.ALLOW else _possibly_at)(glob, place):
+                    return False
+            elif name not in arguments or not self._matches_value(glob, arguments[name]):
+                return False
+        return True
+
+    def _is_that_call(
+        self, arguments: Mapping[str, Any], tool: Tool | None, places: Mapping[str, Place]
+    ) -> bool:
+        """Tell whether a call is the one that the rule allows, and its paths are real names."""
+        exactly = self.exactly or {}
+        if any(place.name != exactly.get(name) for name, place in places.items()):
+            return False
+        return is_same_call(exactly, arguments, tool.checker.defaults if tool is not None else {})
+
+    def _matches_value(self, glob: str, value: Any) -> bool:
+        return (surely_matches if self.action is Action.ALLOW else possibly_matches)(glob, value)
 
     def __str__(self) -> str:
         return msgspec.json.encode(self.to_data()).decode()
@@ -161,8 +210,7 @@ def _action(word: Any) -> Action:
     known = [action.value for action in Action]
     if isinstance(word, str) and word.lower() in known:
         return Action(word.lower())
-    close = suggest(word, known) if isinstance(word, str) else []
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(word, known, before="; ")
     raise InvalidPolicyError(f"unknown action {word!r:.60} in a rule: expected allow, ask or deny{hint}")
 
 
@@ -192,11 +240,15 @@ MOST_REMEMBERED = 20_000
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the policy says about a call, and which rule said it (None: the default for the level)."""
+    """What the policy says about a call, and which rule said it (None: the default for the level).
+
+    With `must_ask` a person has to decide, whatever else they allow: the call writes a control file.
+    """
 
     action: Action
     rule: Rule | None
     explanation: str
+    must_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -216,6 +268,9 @@ class Policy:
     _relevant: dict[Tool, list[tuple[int, Rule]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
+    _others: dict[Tool, list[tuple[Likeness, list[tuple[int, Rule]]]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __init__(
         self,
@@ -232,48 +287,139 @@ class Policy:
         object.__setattr__(self, "ceiling_origin", ceiling_origin)
         object.__setattr__(self, "settled", {})
         object.__setattr__(self, "_relevant", {})
+        object.__setattr__(self, "_others", {})
         text = msgspec.json.encode([self.max_safety_level, [_in_version(rule) for rule in self.rules]])
         object.__setattr__(self, "version", hashlib.sha256(text).hexdigest()[:16])
 
-    def why(self, tool: Tool, arguments: Mapping[str, Any]) -> Verdict:
-        """Decide a call and name the rule that decided."""
+    def why(
+        self, tool: Tool, arguments: Mapping[str, Any], places: Mapping[str, Place] | None = None
+    ) -> Verdict:
+        """Decide a call and name the rule that decided; `places` are where the paths of the call lead."""
         settled = self.settled.get(tool)
-        if settled is not None:
+        if settled is not None and not places:
             return settled
         relevant = self._relevant.get(tool)
         if relevant is None:
             relevant = self._matching(tool)
             _remember(self._relevant, tool, relevant)
-        verdict = self._decide(tool, arguments, relevant)
-        is_settled = not any(rule.arguments for _, rule in relevant)
+        verdict = self._decide(tool, arguments, relevant, places)
+        is_settled = not any(rule.looks_inside for _, rule in relevant)
         for like in tool.judged_as:
-            verdict, is_settled = self._stricter(tool, arguments, like, (verdict, is_settled))
+            verdict, is_settled = self._stricter(tool, arguments, like, (verdict, is_settled), places)
+        if tool.paths is not None:
+            verdict = self._as_fellows(tool, arguments, places, verdict)
+            is_open = bool(tool.paths.writes) and verdict.action is Action.ALLOW
+            is_settled = is_settled and not is_open and not self._fellows(tool)
         if is_settled:
             _remember(self.settled, tool, verdict)
+        return _guarded(tool, places, verdict) if places else verdict
+
+    def _fellows(self, tool: Tool) -> list[tuple[Likeness, list[tuple[int, Rule]]]]:
+        """Return the tools that reach the same files, each with the rules about a path of it."""
+        found = self._others.get(tool)
+        if found is None:
+            like = tool.paths.like if tool.paths is not None else ()
+            every = [(each, self._on_paths(tool, each.arguments, each)) for each in like]
+            found = [(each, rules) for each, rules in every if rules]
+            _remember(self._others, tool, found)
+        return found
+
+    def _on_paths(
+        self, tool: Tool, names: Iterable[str], like: Likeness | None = None
+    ) -> list[tuple[int, Rule]]:
+        return [each for each in self._matching(tool, like) if any(n in each[1].arguments for n in names)]
+
+    def _as_fellows(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        places: Mapping[str, Place] | None,
+        verdict: Verdict,
+    ) -> Verdict:
+        """Return the strictest of a verdict and those on the same path for tools that reach the same files.
+
+        A rule that allows this tool by its own name and by the path is what its author meant.
+        """
+        rule = verdict.rule
+        is_meant = rule is not None and verdict.action is Action.ALLOW and tool.name in rule.tools
+        if is_meant and rule is not None and rule.arguments:
+            return verdict
+        for like, relevant in self._fellows(tool):
+            theirs = {name: places[own] for name, own in like.arguments.items() if places and own in places}
+            other = self._decide(tool, like.taken(arguments), relevant, theirs)
+            if other.rule is not None and STRICTNESS[other.action] > STRICTNESS[verdict.action]:
+                told = f"{tool.name} reaches the files that {like.name} does: {other.explanation}"
+                verdict = msgspec.structs.replace(other, explanation=told)
         return verdict
+
+    def withhold(self, tool: Tool, arguments: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+        """Give the places of a call what tells which names near them a tool must leave out.
+
+        For every look at where the paths lead: a tool is given the last, and shows what that one lets it.
+        """
+        if tool.paths is not None and tool.paths.reads:
+            for place in places.values():
+                place.withheld = self._withheld(tool, arguments, place)
+
+    def _withheld(
+        self, tool: Tool, arguments: Mapping[str, Any], place: Place
+    ) -> Callable[[str], bool] | None:
+        """Return what tells whether a real name must be left out; None where no rule can want that."""
+        if tool.paths is None:
+            return None
+        own = self._on_paths(tool, tool.paths.reads)
+        if not own and not self._fellows(tool):
+            return None
+
+        def is_withheld(name: str) -> bool:
+            there = dict.fromkeys(tool.paths.reads if tool.paths is not None else (), place.beside(name))
+            verdict = self._decide(tool, arguments, own, there)
+            return self._as_fellows(tool, arguments, there, verdict).action is not Action.ALLOW
+
+        return is_withheld
 
     def _matching(self, tool: Tool, like: Likeness | None = None) -> list[tuple[int, Rule]]:
         return [(n, rule) for n, rule in enumerate(self.rules, 1) if rule.matches_tool(tool, like)]
 
+    def _allowed_by_name(
+        self, tool: Tool, arguments: Mapping[str, Any], places: Mapping[str, Place] | None
+    ) -> bool:
+        """Tell whether the person's own first rule for a call allows the tool by its name."""
+        own = (rule for _, rule in self._matching(tool) if not rule.tightens)
+        first = next((rule for rule in own if rule.matches_arguments(arguments, tool, places)), None)
+        return first is not None and first.action is Action.ALLOW and tool.name in first.tools
+
     def _stricter(
-        self, tool: Tool, arguments: Mapping[str, Any], like: Likeness, found: tuple[Verdict, bool]
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        like: Likeness,
+        found: tuple[Verdict, bool],
+        places: Mapping[str, Place] | None,
     ) -> tuple[Verdict, bool]:
         """Return the verdict found so far or, where that is stricter, the one on the tool that this is like.
 
         A rule that allows the tool by its own name, without wildcards, is what its author meant.
         """
         verdict, is_settled = found
-        if verdict.rule is not None and verdict.action is Action.ALLOW and tool.name in verdict.rule.tools:
+        if self._allowed_by_name(tool, arguments, places):
             return found
+        if not like.covers(arguments):
+            return verdict, False
         relevant = self._matching(tool, like)
         other = self._decide(tool, like.taken(arguments), relevant)
         if STRICTNESS[other.action] > STRICTNESS[verdict.action]:
             told = f"{tool.name} is judged as {like.name} is: {other.explanation}"
             verdict = msgspec.structs.replace(other, explanation=told)
-        return verdict, is_settled and not any(rule.arguments for _, rule in relevant)
+        depends = like.when or any(rule.looks_inside for _, rule in relevant)
+        return verdict, is_settled and not depends
 
     def _decide(
-        self, tool: Tool, arguments: Mapping[str, Any], relevant: Iterable[tuple[int, Rule]]
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        relevant: Iterable[tuple[int, Rule]],
+        places: Mapping[str, Place] | None = None,
     ) -> Verdict:
         level = tool.safety_level
         if level > self.max_safety_level:
@@ -284,9 +430,9 @@ class Policy:
         for number, rule in relevant:
             origin = rule.origin
             if origin is not None and origin.tightens:
-                if origin.file not in tightened and rule.matches_arguments(arguments):
+                if origin.file not in tightened and rule.matches_arguments(arguments, tool, places):
                     tightened[origin.file] = _said(number, rule)
-            elif rule.matches_arguments(arguments):
+            elif rule.matches_arguments(arguments, tool, places):
                 return _strictest(_said(number, rule), tightened)
         action = Action.ASK if level is Safety.DANGEROUS else Action.ALLOW
         text = f"no rule matches; the default for {level.value} tools is {action.value}"
@@ -294,7 +440,8 @@ class Policy:
 
     def may_ask(self, tool: Tool) -> bool:
         """Tell whether some call of this tool would be asked about."""
-        likenesses = (None, *tool.judged_as)
+        fellows = tool.paths.like if tool.paths is not None else ()
+        likenesses = (None, *tool.judged_as, *fellows)
         asks = (rule.action is Action.ASK for like in likenesses for _, rule in self._matching(tool, like))
         return tool.safety_level is Safety.DANGEROUS or any(asks)
 
@@ -338,6 +485,33 @@ def _strictest(verdict: Verdict, tightened: Mapping[str, Verdict]) -> Verdict:
     return verdict
 
 
+def _guarded(tool: Tool, places: Mapping[str, Place], verdict: Verdict) -> Verdict:
+    """Return the verdict, or that a person must be asked: only a rule with its name allows a control file."""
+    for name in tool.paths.writes if tool.paths is not None else ():
+        place = places.get(name)
+        if place is None or verdict.action is Action.DENY or not (reader := place.control):
+            continue
+        rule = verdict.rule
+        if verdict.action is Action.ALLOW and _names(rule, name, place):
+            continue
+        told = (
+            f"{place.shown} is a control file, which {reader}: it is asked about in every mode, and only a "
+            "rule that names it without wildcards allows it"
+        )
+        if verdict.action is Action.ASK and rule is not None:
+            told = f"{verdict.explanation}; {told}"
+        return Verdict(Action.ASK, rule if verdict.action is Action.ASK else None, told, must_ask=True)
+    return verdict
+
+
+def _names(rule: Rule | None, argument: str, place: Place) -> bool:
+    """Tell whether a rule has the real name of a path, without wildcards."""
+    if rule is None:
+        return False
+    named = rule.arguments if rule.exactly is None else rule.exactly
+    return bool(named.get(argument) == place.name)
+
+
 def _remember(memory: dict[Tool, Any], tool: Tool, value: Any) -> None:
     if len(memory) >= MOST_REMEMBERED:
         memory.clear()
@@ -347,6 +521,8 @@ def _remember(memory: dict[Tool, Any], tool: Tool, value: Any) -> None:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 # Paths end at 4,096 characters on Linux. A longer value is never surely, and always possibly, a match.
 LONGEST_VALUE = 10_000
+# Up to here a whole number is the same as a float.
+LARGEST_EXACT = 2**53
 
 
 def text_of(value: Any) -> str:
@@ -378,10 +554,22 @@ def possibly_matches(glob: str, value: Any) -> bool:
         parts = value.values() if isinstance(value, dict) else value
         if any(possibly_matches(glob, part) for part in parts):
             return True
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return any(_walk(_places(glob), spelling) for spelling in _numerals(value))
     text = text_of(value)
     if len(text) > LONGEST_VALUE:
         return True
     return any(_walk(_places(glob), spelling) for spelling in _spellings(text))
+
+
+def _numerals(value: float) -> set[str]:
+    """Return the ways to write the same number: to a tool 5 and 5.0 are one."""
+    found = {text_of(value)}
+    if isinstance(value, float) and value.is_integer():
+        found.add(str(int(value)))
+    elif isinstance(value, int) and abs(value) < LARGEST_EXACT:
+        found.add(text_of(float(value)))
+    return found
 
 
 def _spellings(text: str) -> set[str]:
@@ -392,6 +580,41 @@ def _spellings(text: str) -> set[str]:
         plain = posixpath.normpath(spelling) if spelling else spelling
         found |= {plain, re.sub(r"^//+", "/", plain)}
     return found
+
+
+def _surely_at(glob: str, place: Place) -> bool:
+    """Tell whether a glob means the real place of a path: by its name from the project, or from the root."""
+    glob = glob.removeprefix("./")
+    if place.trouble:
+        return False
+    return surely_matches(glob, place.name) or surely_matches(glob, place.absolute)
+
+
+def _possibly_at(glob: str, place: Place) -> bool:
+    """Tell whether a glob may mean a place in any spelling: a file system may fold case and Unicode forms."""
+    glob = _folded(glob.removeprefix("./"))
+    head, tail = _ends(glob)
+    for spelling in place.spellings:
+        for text in _spellings(_folded(spelling)):
+            if text.startswith(head) and text.endswith(tail) and _walk(_places(glob), text):
+                return True
+    return False
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    # Imported here: few paths have other letters.
+    from unicodedata import normalize
+
+    return normalize("NFC", normalize("NFD", text).casefold())
+
+
+@lru_cache(maxsize=1024)
+def _ends(glob: str) -> tuple[str, str]:
+    """Return what every match of a glob begins and ends with, by which most are told without a walk."""
+    parts = re.split(r"\*\*/|[*?]+", glob)
+    return parts[0], parts[-1]
 
 
 # `**/` is two places: at the start of a directory, where it may end, and inside one, where it may not.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import suppress
 from enum import StrEnum
 from time import localtime, perf_counter, strftime
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError, ForgedRecordError, MovedError
 from gramercy.execution.callers import must_pass
-from gramercy.execution.calls import ToolResult, error_text, text_for_model
+from gramercy.execution.calls import ToolResult, error_text, places_of, text_for_model, tool_error
 from gramercy.execution.hooks import notify, observers, told
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.texts import canonical_text, without_secrets
-from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
+from gramercy.text import cut
+from gramercy.tools.content import Ended, TextWithFacts, ToolOutput, blocks_text, facts_of
 from gramercy.tools.context import NO_CONVERSATION, find_call, running_key
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from gramercy.execution.seal import Seal
     from gramercy.journal.base import CallRecord
     from gramercy.tools.content import RunFacts
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 audit = logging.getLogger("gramercy.audit")
 # A line or two of a log; the journal has more.
@@ -76,6 +78,7 @@ RESUMING = "Then Executor.resume({key}) runs it, at most once; to call it again 
 LATER = "You are told what became of it when this conversation goes on; to call it again changes nothing."
 # The class of a failure that a tool has reported itself; others have the name of what was raised.
 REPORTED = "reported"
+CANCELLED = "cancelled by the caller"
 
 
 class Approval(msgspec.Struct):
@@ -110,7 +113,8 @@ class Attempt(msgspec.Struct, gc=False):
 
     Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. `identity` is
     by what a caller who comes back is given this call, and nobody but it if it `is_unique`; `is_lost` that
-    another process runs it. A struct because one is made for every call.
+    another process runs it. `places` are where its paths lead, found since it was last decided about. A
+    struct because one is made for every call.
     """
 
     call_id: str
@@ -126,14 +130,19 @@ class Attempt(msgspec.Struct, gc=False):
     identity: str = ""
     is_unique: bool = False
     is_lost: bool = False
+    places: Mapping[str, Place] | None = None
 
     def given(self) -> dict[str, Any]:
         """Return a copy of the arguments, through which they cannot be changed."""
         return self.copied(self.arguments)
 
+    def placed(self) -> dict[str, Any]:
+        """Return the same for the tool itself: of its paths the places, which need not be found again."""
+        return self.copied(self.arguments) | self.places if self.places else self.copied(self.arguments)  # type: ignore[operator]
+
     def take(self, arguments: dict[str, Any]) -> None:
         """Go on with other arguments."""
-        self.arguments, self.copied = arguments, copy_json
+        self.arguments, self.copied, self.places = arguments, copy_json, None
 
 
 class Recorder:
@@ -223,7 +232,10 @@ class Recorder:
         if not isinstance(value, ToolOutput):
             return self._finished(attempt, content, error, elapsed_ms, end)
         end.facts = value.facts
+        content = f"{content}\n\n{value.note}" if value.note else content
         result = self._finished(attempt, content, error, elapsed_ms, end)
+        if value.note:
+            result.metadata["note"] = value.note
         # Beside the text, which every caller gets; only some can show or compute with these.
         if value.blocks:
             result.metadata["blocks"] = value.blocks
@@ -255,8 +267,11 @@ class Recorder:
     def raised(self, attempt: Attempt, problem: BaseException) -> ToolResult:
         """Make the result of a handler that raised or ran out of time."""
         elapsed_ms = (perf_counter() - attempt.started) * 1000.0 if attempt.started else 0.0
-        text = f"Tool error: {error_text(problem)}"
+        text = tool_error(problem)
         end = _End(State.FAILED, type(problem).__name__)
+        if places := places_of(problem, attempt.tool.function):
+            text += f"\nat {places[0]}"
+            end.trace = "".join(f"\nat {place}" for place in places[1:])
         if isinstance(problem, DeadlineExceededError):
             end = _End(_unfinished(attempt.tool), "deadline")
         if end.state is State.IN_DOUBT:
@@ -284,7 +299,10 @@ class Recorder:
                 attempt.call_id, tool.name, tool.level_word, attempt.arguments, elapsed_ms, len(content)
             )
         else:
-            facts = Facts(detail=error or "", fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content))
+            trace = end.trace if end is not None else ""
+            facts = Facts(
+                detail=(error or "") + trace, fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content)
+            )
             if attempt.identity or end is not None:
                 facts = _with_end(facts, attempt, content, end)
             self._close(attempt, _DONE if success or end is None else end.state, facts, metadata)
@@ -311,11 +329,30 @@ class Recorder:
         if attempt.identity:
             metadata["journal_key"] = attempt.key
 
-    def cancelled(self, attempt: Attempt) -> None:
-        """Record a call that was cancelled while it ran; there is no caller left to take a result."""
+    def cancelled(self, attempt: Attempt, error: BaseException | None = None) -> None:
+        """Record a call that was cancelled while it ran; there is no caller left to take a result.
+
+        It is in doubt, unless its handler knows how the work has ended.
+        """
         self.metrics.record_refusal(attempt.tool.name)
-        facts = Facts(detail="cancelled by the caller", fence=attempt.fence, failure="cancelled")
-        self._close(attempt, _unfinished(attempt.tool), facts, {})
+        state, facts = _unfinished(attempt.tool), Facts(detail=CANCELLED, failure="cancelled")
+        ended = error.args[0] if error is not None and error.args else None
+        if type(ended) is Ended:
+            state, facts = self._ended(attempt, ended.value)
+        self._close(attempt, state, msgspec.structs.replace(facts, fence=attempt.fence), {})
+        if state is not State.IN_DOUBT and attempt.key and find_call().is_called_off:
+            # It will not come back; when the journal fails, it is given an answer that it does not want.
+            with suppress(Exception):
+                self.settings.journal.deliver(attempt.key)
+
+    def _ended(self, attempt: Attempt, value: Any) -> tuple[State, Facts]:
+        """Tell how a cancelled call has ended: done after all, or stopped."""
+        content, error = self._read(attempt, value)
+        state = _DONE if error is None else State.FAILED
+        elapsed_ms = (perf_counter() - attempt.started) * 1000.0
+        detail = "" if error is None else f"{CANCELLED}: {error}"
+        facts = Facts(detail=detail, elapsed_ms=elapsed_ms, size=len(content))
+        return state, _with_end(facts, attempt, content, _End(state, "cancelled", facts_of(value)))
 
     def withdrawn(self, attempt: Attempt) -> None:
         """Record a call whose caller has gone away before it was approved: it has not run."""
@@ -344,10 +381,14 @@ class Recorder:
         )
 
     def _open_seal(self, attempt: Attempt) -> str:
-        """Return the seal of the question that a refusal of our own answers."""
-        record = self.settings.journal.record(attempt.key) if attempt.key else None
-        question = record.facts.question if record is not None else None
-        return question.seal if question is not None else ""
+        """Return the seal of the question that a refusal of our own answers; empty if it cannot be told."""
+        # A journal that fails here must not take the refusal away: that it cannot be recorded either is told
+        # with the result.
+        with suppress(Exception):
+            record = self.settings.journal.record(attempt.key) if attempt.key else None
+            question = record.facts.question if record is not None else None
+            return question.seal if question is not None else ""
+        return ""
 
     def undecided(self, attempt: Attempt, record: CallRecord, reason: str = "") -> ToolResult:
         """Make the result of a call that still waits for a decision: nothing was run.
@@ -374,8 +415,9 @@ class Recorder:
         if tool is not None:
             self.metrics.record_refusal(tool.name)
             metadata["safety_level"] = tool.level_word
-        text = text_for_model(error_text(problem) + hint, self.settings.max_output)
-        return _refusal(tool, ToolResult(call_id, success=False, content=text, error=text, metadata=metadata))
+        text = text_for_model(error_text(problem), self.settings.max_output)
+        result = ToolResult(call_id, success=False, content=text + hint, error=text, metadata=metadata)
+        return _refusal(tool, result)
 
 
 def _refusal(tool: Tool | None, result: ToolResult) -> ToolResult:
@@ -391,6 +433,8 @@ class _End(msgspec.Struct):
     state: State
     failure: str = ""
     facts: RunFacts | None = None
+    # Further places of a failure, for the journal alone.
+    trace: str = ""
 
 
 def _with_end(facts: Facts, attempt: Attempt, content: str, end: _End | None) -> Facts:
@@ -447,6 +491,5 @@ def _notes(attempt: Attempt, approval: Approval) -> list[str]:
 def _edit_note(attempt: Attempt, approval: Approval) -> str:
     if approval.note:
         return f"[{approval.note}]"
-    text = canonical_text(attempt.arguments)
-    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+    shown = cut(canonical_text(attempt.arguments), LONGEST_SHOWN)
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import MovedError
 from gramercy.execution.approval import resolve
 from gramercy.execution.callers import Limit, ends_pipeline
-from gramercy.execution.calls import ToolResult
+from gramercy.execution.calls import ToolResult, error_text
 from gramercy.execution.results import ADVICE, Refuser
 from gramercy.execution.waiting import wait_for
 from gramercy.journal import owners
@@ -88,11 +88,16 @@ class Returning:
             ended[:] = [record]
             return record is None or record.state in FINAL
 
-        seconds = self._settings.approval_wait or JOIN_SECONDS
-        is_ended = await wait_for(journal, attempt.key, is_over, caller, seconds=seconds)
+        seconds, why, is_ended = self._settings.approval_wait or JOIN_SECONDS, "", False
+        try:
+            is_ended = await wait_for(journal, attempt.key, is_over, caller, seconds=seconds)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            why = f": {error_text(error)}"
         record = ended[0] if ended else None
         if record is None:
-            text = f"the journal cannot tell what became of call {attempt.key}"
+            text = f"the journal cannot tell what became of call {attempt.key}{why}"
             return ToolResult(attempt.call_id, False, text, text, {"journal_key": attempt.key})  # noqa: FBT003
         return self.answer(record, attempt.call_id) if is_ended else self._unfinished(record, attempt.call_id)
 

@@ -18,7 +18,7 @@ from gramercy.journal.texts import canonical_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +87,32 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SEALED = (*_PARTS, "shown", "question", "expiry")
 
 
-def seal_call(
+def seal_call(  # noqa: PLR0913 - all that an approval depends on
     tool: Tool,
     arguments: Mapping[str, Any],
     policy_version: str,
     *,
     state: object = None,
     lifetime: float | None = None,
+    places: Mapping[str, Place] | None = None,
 ) -> Seal:
-    """Seal a call as it is now; `state` is what the call acts on, as its tool tells."""
+    """Seal a call as it is now; `state` is what it acts on, as its tool tells, `places` where that is."""
     function = tool.function or tool.handler
     return Seal(
         tool=_digest([tool.name, tool.safety_level.value, tool.schema]),
         implementation=fingerprint(function),
         arguments=_digest(arguments),
         policy=policy_version,
-        target=digest_of_text(stable_text(state)),
+        target=target_of(state, places),
         expires_at=None if lifetime is None else time.monotonic() + lifetime,
         function=id(function),
     )
+
+
+def target_of(state: object, places: Mapping[str, Place] | None = None) -> str:
+    """Identify what a call acts on: its state, and where its paths lead."""
+    where = [f"{name}: {place.identity}" for name, place in sorted((places or {}).items())]
+    return digest_of_text("\0".join([stable_text(state), *where]))
 
 
 def digest_of_text(text: str) -> str:

@@ -10,6 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from gramercy.text import reveal
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -19,12 +21,9 @@ LINE_WIDTH = 100
 LONGEST_VALUE = 60
 # Before each line of a value, and before what goes on from the line above.
 BAR, FOLD = "| ", "↪"
+# Code points stand in brackets that code rarely has: questions are full of backslashes, and are read back.
 _OPEN, _CLOSE = "⟦", "⟧"
-# What prints by its category and is blank on the screen nevertheless, variation selectors, and our own marks.
-_DECEPTIVE = re.compile(
-    f"[{_OPEN}{FOLD}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0"
-    "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
-)
+_OWN = re.compile(f"[{_OPEN}{FOLD}]")
 _ESCAPED = re.compile(rf"{_OPEN}U\+([0-9A-F]{{4,6}}){_CLOSE}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 DIFFERENCE = "--- "
@@ -32,18 +31,10 @@ _MARKS = (BAR, "+", "-", " ", "@", "\\")
 
 
 def revealed(text: str) -> str:
-    """Return a text with everything that cannot be seen for what it is written as its code point."""
+    """Return a text with everything that cannot be seen for what it is, and our own marks, as code points."""
     if text.isascii() and text.isprintable():
         return text
-    return "\n".join(map(_revealed_line, text.split("\n")))
-
-
-def _revealed_line(line: str) -> str:
-    line = _DECEPTIVE.sub(lambda found: _escape(found[0]), line)
-    if line.isprintable():
-        return line
-    # The ideographic space is as wide as a letter of the scripts that use it.
-    return "".join(c if c.isprintable() or c in "\t\u3000" else _escape(c) for c in line)
+    return reveal(_OWN.sub(lambda found: _escape(found[0]), text), write=_escape)
 
 
 def _escape(character: str) -> str:

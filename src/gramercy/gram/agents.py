@@ -21,7 +21,7 @@ from gramercy.gram.patterns import (
     text_of,
 )
 from gramercy.gram.specification import TOOL_LABELS, ToolSpecification, specification_of
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.gram.syntax.printer import print_name
 from gramercy.gram.syntax.reader import read
 from gramercy.gram.syntax.tree import Annotated, Bracket, Document, Reference
@@ -159,8 +159,7 @@ class _Resolver:
     def definition(self, reference: Reference) -> Bracket:
         found = self.definitions.get(reference.identity)
         if found is None:
-            close = suggest(reference.identity, self.definitions)
-            hint = f"did you mean {close[0]!r}?" if close else "define it in the same text"
+            hint = did_you_mean(reference.identity, self.definitions, "define it in the same text")
             raise fault_at(reference, self.source, f"nothing is named {reference.identity!r}: {hint}")
         return found
 

@@ -13,6 +13,7 @@ import inspect
 import json
 import pathlib
 import re
+import sys
 import types
 import typing
 import uuid
@@ -35,6 +36,9 @@ _REFUSED_KINDS = {
     inspect.Parameter.POSITIONAL_ONLY: "cannot be given by name: remove the / from the parameters",
 }
 
+# What is no schema itself inside of one.
+_DATA = frozenset(("default", "enum", "const", "examples"))
+
 
 def function_to_schema(function: Callable[..., Any]) -> Schema:
     """Return the JSON Schema of a function's parameters, with descriptions from annotations and docstring."""
@@ -48,19 +52,6 @@ def function_to_schema(function: Callable[..., Any]) -> Schema:
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
     return {"type": "object", "properties": properties, "required": required}
-
-
-def result_to_schema(function: Callable[..., Any]) -> Schema:
-    """Return the JSON Schema of a function's result; an empty one when its annotation says nothing useful."""
-    annotation = _signature(function).return_annotation
-    try:
-        return (
-            {}
-            if annotation is inspect.Signature.empty
-            else annotation_to_schema(resolve_annotation(function, annotation))
-        )
-    except SpecificationError:
-        return {}
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
@@ -357,9 +348,11 @@ def _named(annotation: Any, within: _Open) -> Schema:
         return _typed_dict(annotation, within)
     if inspect.isclass(annotation) and dataclasses.is_dataclass(annotation):
         return _dataclass(annotation, within)
+    if is_pydantic_model(annotation):
+        return _pydantic_model(annotation)
     raise SpecificationError(
         f"{_shown(annotation)} has no JSON Schema: use str, int, float, bool, list[…], dict[str, …], "
-        "Literal, an Enum, a TypedDict, a dataclass or Any"
+        "Literal, an Enum, a TypedDict, a dataclass, a pydantic model or Any"
     )
 
 
@@ -397,6 +390,44 @@ def _dataclass(kind: Any, within: _Open) -> Schema:
         if not optional:
             required.append(item.name)
     return {"type": "object", "properties": properties, "required": required}
+
+
+def is_pydantic_model(annotation: Any) -> bool:
+    """Tell whether an annotation is a model of pydantic, which is loaded then and not for our sake."""
+    base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    return inspect.isclass(base) and inspect.isclass(annotation) and issubclass(annotation, base)
+
+
+def _pydantic_model(kind: Any) -> Schema:
+    try:
+        schema = kind.model_json_schema()
+    except Exception as error:  # noqa: BLE001 - fields may have validators and schemas of their own
+        raise SpecificationError(f"pydantic has no JSON Schema for {_shown(kind)}: {error}") from None
+    found: Schema = _inlined(schema, schema.get("$defs", {}), ())
+    return found
+
+
+def _inlined(schema: Any, definitions: Schema, within: tuple[str, ...]) -> Any:
+    """Put definitions where they are referred to, and leave out the titles that pydantic makes of names."""
+    if isinstance(schema, list):
+        return [_inlined(item, definitions, within) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name in within:
+        raise SpecificationError(f"{name} contains itself: give it as dict and check it in the tool")
+    if name in definitions:
+        rest = {key: value for key, value in schema.items() if key != "$ref"}
+        return {**_inlined(definitions[name], definitions, (*within, name)), **rest}
+    found = {
+        key: value if key in _DATA else _inlined(value, definitions, within)
+        for key, value in schema.items()
+        if key not in {"title", "$defs", "properties"}
+    }
+    # Any word can be the name of a field.
+    fields = schema.get("properties", {})
+    named = {field: _inlined(value, definitions, within) for field, value in fields.items()}
+    return {**found, "properties": named} if named else found
 
 
 def _hints(kind: Any) -> dict[str, Any]:

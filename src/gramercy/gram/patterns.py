@@ -12,6 +12,7 @@ from gramercy.errors import SpecificationError, TextPosition
 from gramercy.gram.suggestion import LONGEST_WORD
 from gramercy.gram.syntax.literals import SURROGATE
 from gramercy.gram.syntax.printer import print_key, print_label, print_name, print_value
+from gramercy.gram.syntax.scanner import SYMBOL
 from gramercy.gram.syntax.tree import Annotated, Bracket, Symbol
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ def check_name(name: object, what: str) -> None:
     if not name.isprintable():
         raise SpecificationError(
             f"the {what} name {name!r:.100} has characters that cannot be shown: remove them"
+        )
+
+
+def check_tool_name(name: object) -> None:
+    """Refuse a name that no tool can have: nothing could ever be bound to it."""
+    check_name(name, "tool")
+    if isinstance(name, str) and not SYMBOL.fullmatch(name):
+        raise SpecificationError(
+            f"no tool can be called {name!r:.100}: use ASCII letters, digits and _ . - @, as in sayHello"
         )
 
 

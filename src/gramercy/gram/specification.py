@@ -15,8 +15,8 @@ from gramercy.errors import SpecificationError, StoredSchemaWarning
 from gramercy.gram.json_schema import canonical_schema
 from gramercy.gram.patterns import (
     block_text,
-    check_name,
     check_text,
+    check_tool_name,
     fault_at,
     label_of,
     labelled_brackets,
@@ -25,7 +25,7 @@ from gramercy.gram.patterns import (
 )
 from gramercy.gram.signatures.properties import to_json
 from gramercy.gram.signatures.signature import path_of_signature, signature_of_path
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.gram.syntax.reader import read
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ToolSpecification:
 
     def __post_init__(self) -> None:
         """Refuse what the contract refuses, and derive the schema."""
-        check_name(self.name, "tool")
+        check_tool_name(self.name)
         check_text(self.description, f"the description of tool {self.name!r}", "say what the tool does")
         object.__setattr__(self, "safety", _safety_word(self))
         object.__setattr__(self, "categories", _category_words(self))
@@ -220,8 +220,7 @@ def _safety_word(specification: ToolSpecification) -> str | None:
     if word is None:
         return None
     if not isinstance(word, str) or word not in SAFETY_WORDS:
-        close = suggest(word, SAFETY_WORDS) if isinstance(word, str) else []
-        guess = f"; did you mean {close[0]!r}?" if close else ""
+        guess = did_you_mean(word, SAFETY_WORDS, before="; ")
         words = ", ".join(SAFETY_WORDS)
         raise SpecificationError(
             f"the safety of tool {specification.name!r} is {word!r:.100}: use {words}{guess}"

@@ -37,3 +37,9 @@ def suggest(word: str, candidates: Iterable[str], *, most: int = 1) -> list[str]
         parts = (s for s in spellings if wanted in s or (len(s) >= SHORTEST_PART and s in wanted))
         matches = sorted(parts, key=len)[:most]
     return [spellings[match] for match in matches]
+
+
+def did_you_mean(word: object, candidates: Iterable[str], otherwise: str = "", *, before: str = "") -> str:
+    """Ask whether the candidate was meant that resembles a word; where none does, return `otherwise`."""
+    close = suggest(word, candidates) if isinstance(word, str) else []
+    return f"{before}did you mean {close[0]!r}?" if close else otherwise

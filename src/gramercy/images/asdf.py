@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from gramercy.directories import config_home, data_directories, data_home
+from gramercy.text import reason_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -57,25 +60,18 @@ def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
     """Return what ASDF would read for this user, in its order of preference."""
     found = Registry()
     _read_variable(found, environ.get(VARIABLE, ""), home)
-    configuration = _absolute(environ.get("XDG_CONFIG_HOME", ""), home / ".config") / "common-lisp"
-    _read_files(found, configuration, home)
+    _read_files(found, config_home(environ, home) / "common-lisp", home)
     if found.inherits:
-        data = _absolute(environ.get("XDG_DATA_HOME", ""), home / ".local/share")
-        _add_present(found, [home / "common-lisp", data / "common-lisp/source"])
+        _add_present(found, [home / "common-lisp", data_home(environ, home) / "common-lisp/source"])
         _read_files(found, Path("/etc/common-lisp"), home)
     if found.inherits:
-        shared = (environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")
-        _add_present(found, [Path(each, "common-lisp/source") for each in shared if each.startswith("/")])
+        _add_present(found, [shared / "common-lisp/source" for shared in data_directories(environ)])
     return found
 
 
 def is_directory(path: Path) -> bool:
     """Tell whether there is a directory; unlike Path.is_dir, EACCES is no error."""
     return os.path.isdir(path)  # noqa: PTH112 - see above
-
-
-def _absolute(text: str, default: Path) -> Path:
-    return Path(text) if text.startswith("/") else default
 
 
 def _add_present(found: Registry, paths: Iterable[Path]) -> None:
@@ -101,7 +97,7 @@ def _read_file(found: Registry, file: Path, home: Path, depth: int = 0) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        found.problems.append(f"{file} is left out: it cannot be read ({error.strerror})")
+        found.problems.append(f"{file} is left out: it cannot be read ({reason_of(error)})")
         return
     except ValueError as error:
         found.problems.append(f"{file} is left out: {error}")

@@ -16,12 +16,12 @@ from gramercy.images.checkpoints import MOST_DEFINED, Past
 from gramercy.images.connection import Wait
 from gramercy.images.deaths import broken
 from gramercy.images.files.changes import FileChange  # noqa: TC001 - msgspec reads the type
-from gramercy.images.files.ledger import changed_between
+from gramercy.images.files.trails import changed_between
 
 if TYPE_CHECKING:
     from gramercy.images.checkpoints import Checkpoint
     from gramercy.images.connection import Connection
-    from gramercy.images.files.ledger import Trail
+    from gramercy.images.files.trails import Trail
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.runner import Runner
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from gramercy.errors import ImageError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.images.files.changes import FileChange, FileOutcome  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.asking import Comparison
     from gramercy.images.installing import Installation
+    from gramercy.images.jobs import JobInfo
     from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.images.views import ImageView
 
@@ -150,8 +151,11 @@ class Reply(msgspec.Struct, frozen=True):
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
     shows. `profile` is what was measured, where that was asked for. `files` are the files of the project that
-    it changed, as seen from outside; of a preview, those that it tried to. `span` is told by the keeper: the
-    states before and after it; of a preview, that in which it was tried. Images leave out what is empty.
+    it changed, as seen from outside; of a preview, those that it tried to. `unknown_files` says why more may
+    have changed than these; empty where all are known. `spoiled` has the edited files that failed while they
+    were taken up, before the code ran: the keeper goes back to the state before. `span` is told by the
+    keeper: the states before and after it; of a preview, that in which it was tried. `job` is the number of
+    the work that it has begun in the background. Images leave out what is empty.
     """
 
     ok: bool
@@ -180,9 +184,12 @@ class Reply(msgspec.Struct, frozen=True):
     system: str | None = msgspec.field(default=None, name="name")
     version: str | None = None
     notes: list[str] = []
+    spoiled: dict[str, str] = {}
     files: list[FileChange] = []
+    unknown_files: str = ""
     id: int | None = None
     span: Span = Span()
+    job: int | None = None
 
     @property
     def values(self) -> list[str]:
@@ -232,7 +239,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     `changed` are the files that were changed on the way from its parent to it, `definitions` what the call
     that led to it has defined, `ok` whether that call succeeded, and `key` by which name the journal knows
     it, where that was told. `epoch` names the state. What is `pinned` has a name, and is never dropped for
-    room.
+    room. `unknown_files` says why more files may have to go back than `files` names. After an undo, `undone`
+    has the beginnings of the calls that were taken back, newest first, and `left` the state that was left,
+    where one can go there again.
     """
 
     id: str
@@ -251,6 +260,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     epoch: str = ""
     pinned: bool = False
     key: int = 0
+    unknown_files: str = ""
+    undone: list[str] = []
+    left: str = ""
 
 
 class MomentInfo(msgspec.Struct, frozen=True):
@@ -322,6 +334,21 @@ class Image(Protocol):
     ) -> Reply | Awaitable[Reply]:
         """Begin an evaluation on the event loop; return its reply where that comes within a moment."""
 
+    def start_job(self, code: str, *, package: str | None = None) -> Reply:
+        """Begin work in the background, beside other calls; the reply has its number."""
+
+    def begin_job(self, code: str, *, package: str | None = None) -> Reply | Awaitable[Reply]:
+        """Begin it on the event loop."""
+
+    def jobs(self) -> list[JobInfo]:
+        """List the work in the background, the oldest first."""
+
+    def read_job(self, number: int) -> JobInfo:
+        """Return what a job has printed since it was last read, and its reply once it is over."""
+
+    def stop_job(self, number: int) -> JobInfo:
+        """Interrupt a job, and wait a moment for its end."""
+
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code; warnings have positions, values are not returned."""
 
@@ -389,8 +416,12 @@ class Image(Protocol):
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations, oldest first; those that are not in the present state are marked."""
 
-    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
-        """Load a system (SBCL) or import a package (Python)."""
+    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
+        """Load a system (SBCL) or import a package (Python).
+
+        In place of a name Python takes the path of a file, which is run anew; with `take_up` it keeps its
+        state where a module came from it before, and only what was edited is changed in place.
+        """
 
     async def aload_system(
         self,
@@ -542,8 +573,7 @@ class Gallery:
             return next(iter(self._images.values()))
         found = self._images.get(handle)
         if found is None:
-            close = suggest(handle, self._images)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self._images)}"
+            hint = did_you_mean(handle, self._images, f"there are {', '.join(self._images)}")
             raise ImageError(f"there is no image {handle!r}: {hint}")
         return found
 

@@ -1,4 +1,4 @@
-"""Bound what the processes of an image use together: memory, and how many there are.
+"""Bound what the processes of an image use together: memory, space in the project, and how many there are.
 
 Limits of the kernel count each process by itself, and for root they do not bound the number of processes at
 all. So one thread looks at the processes of every image, more often the nearer they come to a bound. Memory
@@ -8,25 +8,36 @@ grows by gigabytes a second: a watch notices late, and the limit of each process
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
-import select
-import signal
 import threading
-from time import monotonic, perf_counter
+from collections import deque
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from gramercy.images.descriptors import MOST_WATCHERS, held, watchers
+from gramercy.images.groups import Group
+from gramercy.images.kin import (
+    END_SECONDS,
+    descendants,
+    end_processes,
+    processor_ticks,
+    resident_bytes,
+    shared_out_bytes,
+    table_bytes,
+    told,
+)
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gramercy.images.checkpoints import Checkpoint
+    from gramercy.images.files.changes import Written
     from gramercy.images.present import Present
     from gramercy.images.processes import Family
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
 # More than any library starts by itself on a big machine; a fork bomb passes it within a tenth of a second.
 MOST_PROCESSES = 256
 # Processes and threads, as the kernel counts them: more than a program needs, and few enough to kill.
@@ -39,17 +50,12 @@ IDLE, USUAL, QUICKEST = 2.0, 0.1, 0.005
 GROWTH = 8 << 30
 # The part of the time that may be spent on exact looks: the kernel takes 30 µs a megabyte.
 PART = 0.05
-# Each turn kills all that run; only a fork bomb that is faster makes new ones in so many of them.
-MOST_TURNS = 10
-# Until all that were killed have ended: on a busy machine hundreds of them take seconds.
-END_SECONDS, END_TURN_SECONDS = 10.0, 0.02
-# Where the number of threads stands in /proc/PID/stat, behind the name.
-THREADS = 17
+# Instances that were just allowed may not be seen yet.
+UNSEEN_SECONDS = 1.0
+# A copy says hello within milliseconds; in this time a process may take its own limit of memory, not more.
+SETTLING_SECONDS = 0.5
 # Looks in a row after which a bomb has won, and all is ended.
 MOST_TIMES = 5
-# Names of processes are written by evaluated code: a few short ones are told.
-MOST_TOLD = 5
-LONGEST_NAME = 60
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -57,10 +63,14 @@ class Bounds(msgspec.Struct, frozen=True):
 
     memory_bytes: int | None = None
     processes: int = MOST_PROCESSES
+    written_bytes: int | None = None
 
 
 class Watched(Protocol):
     """What the watch needs to know of an image; asked without any lock."""
+
+    # The memory behind descriptors that only kept states hold still; told to it by the watch.
+    kept_bytes: int
 
     @property
     def bounds(self) -> Bounds:
@@ -71,6 +81,15 @@ class Watched(Protocol):
 
     def kept_pids(self) -> set[int]:
         """Return the processes that evaluate nothing: those of ours, and the kept states."""
+
+    def written(self) -> Written | None:
+        """Return what was written into the project since the last call began; None where it is not heard."""
+
+    def prefer(self, running: list[int], kept: set[int]) -> None:
+        """Have the kernel end the first before the others, where it bounds their memory."""
+
+    def is_settled(self) -> bool:
+        """Tell whether all copies that are kept are known; one on its way looks like any other process."""
 
     def exceeded(self, reason: str) -> None:
         """Take note that the others are being killed, and why."""
@@ -87,143 +106,6 @@ def limit_tasks(process: int) -> None:
     """
     with contextlib.suppress(OSError, ValueError):
         resource.prlimit(process, resource.RLIMIT_NPROC, (MOST_TASKS, MOST_TASKS))
-
-
-def descendants(above: int) -> list[int]:
-    """Return the processes below one, those that evaluated code has started included."""
-    found = [above]
-    for process in found:
-        # A child belongs to the thread that forked it.
-        for task in _entries(f"/proc/{process}/task"):
-            found += map(int, _read(f"/proc/{process}/task/{task}/children").split())
-    return found[1:]
-
-
-def _entries(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)  # noqa: PTH208 - in the loop of a look, where paths cost more
-    except OSError:
-        return []
-
-
-def _read(path: str, most: int = 1 << 16) -> bytes:
-    """Return the beginning of a file below /proc; nothing where the process has ended."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, most)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def resident_bytes(process: int) -> int:
-    """Return the memory that a process has in use, what it shares with others included."""
-    fields = _read(f"/proc/{process}/statm").split()
-    return int(fields[1]) * PAGE if fields else 0
-
-
-def shared_out_bytes(process: int) -> int:
-    """Return the memory in use with what is shared divided among its users (PSS); slow."""
-    for line in _read(f"/proc/{process}/smaps_rollup").splitlines():
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) << 10
-    return resident_bytes(process)
-
-
-def end_processes(above: int, spared: set[int]) -> list[str]:
-    """Kill the processes below one but for those that are spared; return names of those that ran.
-
-    Looks again until it sees none: a child may be made between the look and the death of its parent, and its
-    own next fork is not answered while the others are ended, so that it would wait for good.
-    """
-    names: dict[int, str] = {}
-    own = _command_line(above)
-    turns, until = 0, monotonic() + END_SECONDS
-    while turns < MOST_TURNS and monotonic() < until:
-        running = [each for each in descendants(above) if each not in spared and _runs(each)]
-        if not running:
-            break
-        has_new = any(process not in names for process in running)
-        turns += has_new
-        # What makes new ones is not waited for.
-        _end_all(above, running, names, own, 0.0 if has_new else END_TURN_SECONDS)
-    return list(names.values())
-
-
-def _end_all(above: int, running: list[int], names: dict[int, str], own: bytes, seconds: float) -> None:
-    """Kill processes, add the names of those that are new, and wait so long for them to end.
-
-    By pidfd, opened before the look that shows that it still is below `above`: numbers are used again.
-    """
-    handles = {process: handle for process in running if (handle := _handle(process)) is not None}
-    ours = set(descendants(above))
-    killed = []
-    for process, handle in handles.items():
-        if process in ours and _runs(process):
-            names.setdefault(process, _name(process, own))
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                killed.append(handle)
-    _wait_for_all(killed, seconds)
-    for handle in handles.values():
-        os.close(handle)
-
-
-def _wait_for_all(handles: list[int], seconds: float) -> None:
-    """Wait until these processes have ended, for so long at most."""
-    until = monotonic() + seconds
-    for handle in handles:
-        one = select.poll()
-        one.register(handle, select.POLLIN)
-        one.poll(1000 * max(0.0, until - monotonic()))
-
-
-def _handle(process: int) -> int | None:
-    try:
-        return os.pidfd_open(process)
-    except OSError:
-        return None
-
-
-def _runs(process: int) -> bool:
-    """Tell whether a process has not ended; one that nobody has waited for yet has.
-
-    One whose first thread has ended looks the same while other threads of it go on.
-    """
-    fields = _read(f"/proc/{process}/stat").rpartition(b") ")[2].split()
-    return bool(fields) and (fields[0] not in (b"Z", b"X") or int(fields[THREADS]) > 1)
-
-
-def _command_line(process: int) -> bytes:
-    return _read(f"/proc/{process}/cmdline", 4 * LONGEST_NAME)
-
-
-def _name(process: int, own: bytes) -> str:
-    """Return the command of a process, where that is another one than the image's own."""
-    line = _command_line(process)
-    if line == own:
-        return "a copy that it forked"
-    words = line.replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    shown = "".join(letter if letter.isprintable() else "?" for letter in words)
-    return shown[:LONGEST_NAME] or "a process without a name"
-
-
-def told(names: list[str]) -> str:
-    """Say which processes were ended; nothing where none was."""
-    if not names:
-        return ""
-    count = len(names)
-    listed = ", ".join(names[:MOST_TOLD]) + (", …" if count > MOST_TOLD else "")
-    which = (
-        "1 process that evaluated code had started was"
-        if count == 1
-        else (f"{count} processes that evaluated code had started were")
-    )
-    return f"{which} still running and {'is' if count == 1 else 'are'} ended: {listed}."
 
 
 class Forks:
@@ -271,6 +153,10 @@ class _Look:
         self.is_over = threading.Event()
         self.is_over.set()
         self._rests_until = 0.0
+        # What descriptors hold, and what was written, as of the last look at them, and when the next is due.
+        self._held, self._written, self._next = 0, 0, 0.0
+        # When a bound was first seen to be passed, while copies were on their way.
+        self._since = 0.0
 
     def now(self) -> bool:
         """Look once, and act on what is seen; return False when the image has ended."""
@@ -279,27 +165,59 @@ class _Look:
             return False
         spared = self.watched.kept_pids()
         running = [process for process in descendants(zygote) if process not in spared]
-        used = sum(map(resident_bytes, running))
+        self.watched.prefer(running, spared)
+        self._look_behind(running, spared)
+        used = self._held + sum(map(resident_bytes, running))
         reason = self._exceeded(running, used)
-        self._times = 0 if reason is None else self._times + 1
-        if reason is not None:
-            self._end(zygote, spared, reason)
         self.due = monotonic() + self._pause(running, used)
+        if reason is not None and self._waits():
+            self.due = monotonic() + QUICKEST
+            return True
+        self._times = 0 if reason is None else self._times + 1
+        self._since = 0.0
+        if reason is not None:
+            self._end(zygote, reason)
         if self.is_denied:
             # Since the look: nothing that waits for a fork is answered until the next one.
             self.due = 0.0
         return True
 
-    def _end(self, zygote: int, spared: set[int], reason: str) -> None:
+    def _waits(self) -> bool:
+        """Tell whether to wait, for a moment, for copies on their way: killed, their states would be lost."""
+        if self.is_denied or self.watched.is_settled():
+            return False
+        self._since = self._since or monotonic()
+        return monotonic() - self._since < SETTLING_SECONDS
+
+    def _end(self, zygote: int, reason: str) -> None:
         self.is_over.clear()
         try:
             self.watched.exceeded(reason)
-            end_processes(zygote, spared)
+            # Asked anew: a copy may have come since the look.
+            end_processes(zygote, self.watched.kept_pids())
+            # What they held is free; what they wrote stays until the files go back, and is told.
+            self._held = self._written = 0
+            if (written := self.watched.written()) is not None:
+                written.forget()
             if self._times == MOST_TIMES:
                 self.watched.give_up_all()
         finally:
             self.is_denied = False
             self.is_over.set()
+
+    def _look_behind(self, running: list[int], spared: set[int]) -> None:
+        """Look at what the kernel holds for the processes, as often as that may take its part of the time."""
+        if monotonic() < self._next:
+            return
+        # Of the processor: on a busy machine the wait for it would put off the next look by seconds.
+        began = thread_time()
+        written = self.watched.written()
+        seen: set[str] = set()
+        behind = held(running, seen, written.project if written is not None else "")
+        self.watched.kept_bytes = held(spared, seen).memory
+        self._held = behind.memory + sum(map(table_bytes, running))
+        self._written = behind.deleted + (written.size() if written is not None else 0)
+        self._next = monotonic() + (thread_time() - began) / PART
 
     def _exceeded(self, running: list[int], used: int) -> str | None:
         bounds = self.watched.bounds
@@ -307,29 +225,33 @@ class _Look:
             return f"it wanted more processes, and {bounds.processes} are allowed"
         if len(running) > bounds.processes:
             return f"it had {len(running)} processes, and {bounds.processes} are allowed"
-        if bounds.memory_bytes is None or used <= bounds.memory_bytes or monotonic() < self._rests_until:
+        if bounds.written_bytes is not None and self._written > bounds.written_bytes:
+            much, most = self._written >> 20, bounds.written_bytes >> 20
+            return f"it had written {much} MB to the project, and {most} MB are allowed for one call (--disk)"
+        if bounds.memory_bytes is None or used <= bounds.memory_bytes:
             return None
-        began = perf_counter()
-        exact = sum(map(shared_out_bytes, running))
-        self._rests_until = monotonic() + (perf_counter() - began) / PART
-        if exact <= bounds.memory_bytes:
+        return self._exceeded_memory(running, bounds.memory_bytes)
+
+    def _exceeded_memory(self, running: list[int], allowed: int) -> str | None:
+        # What the kernel holds for them is known; only what they share takes time to find out.
+        if self._held <= allowed and monotonic() < self._rests_until:
             return None
-        most = bounds.memory_bytes >> 20
-        return f"its processes used {exact >> 20} MB together, and {most} MB are allowed"
+        began = thread_time()
+        exact = self._held + sum(map(shared_out_bytes, running))
+        self._rests_until = monotonic() + (thread_time() - began) / PART
+        if exact <= allowed:
+            return None
+        most, behind = allowed >> 20, self._held >> 20
+        of_it = f" ({behind} MB of it in sockets and the like)" if behind else ""
+        return f"its processes used {exact >> 20} MB together{of_it}, and {most} MB are allowed"
 
     def _pause(self, running: list[int], used: int) -> float:
-        ticks = sum(map(_ticks, running))
+        ticks = sum(map(processor_ticks, running))
         is_idle, self._ticks = ticks == self._ticks, ticks
         if is_idle:
             return IDLE
         most = self.watched.bounds.memory_bytes
         return USUAL if most is None else max(QUICKEST, min(USUAL, (most - used) / GROWTH))
-
-
-def _ticks(process: int) -> int:
-    """Return the processor time of a process, to tell whether it does anything."""
-    fields = _read(f"/proc/{process}/stat").rpartition(b") ")[2].split()
-    return int(fields[11]) + int(fields[12]) if fields else 0
 
 
 class Watch:
@@ -410,19 +332,46 @@ class Usage:
         self._present = present
         # Why the processes that evaluate were killed by the watch.
         self._excess = ""
+        self.kept_bytes = 0
+        self._group: Group | None = None
+        # Bytes that kept states may add before all of them are looked at again.
+        self._room = 0
+        # When inotify instances were allowed, the latest ones.
+        self._allowed: deque[float] = deque(maxlen=MOST_WATCHERS)
 
-    def begin(self, family: Family) -> None:
-        """Bound the processes of a family from now on."""
+    def begin(self, family: Family) -> list[str]:
+        """Bound the processes of a family from now on; say so where they cannot be seen."""
         if family.program.confinement is Confinement.BUBBLEWRAP:
             limit_tasks(family.zygote.pid)
+        self._group = Group.of(family.zygote.pid)
         watch.add(self)
+        if resident_bytes(family.zygote.pid):
+            return []
+        return ["Memory and number of its processes have no bound together: /proc does not show them."]
 
     @property
     def bounds(self) -> Bounds:
         """What all processes that evaluated code runs may use together."""
         family = self._present.family
-        memory_mb = family.program.grants.memory_mb if family is not None else None
-        return Bounds(None if memory_mb is None else TIMES_MEMORY * memory_mb << 20)
+        if family is None:
+            return Bounds()
+        grants = family.program.grants
+        memory = None if grants.memory_mb is None else TIMES_MEMORY * grants.memory_mb << 20
+        return Bounds(memory, written_bytes=grants.disk_mb << 20)
+
+    def written(self) -> Written | None:
+        """Return what was written into the project since the last call began; None where it is not heard."""
+        files = self._present.files
+        return files.written if files is not None and not files.compares else None
+
+    def may_watch(self) -> bool:
+        """Tell whether one more inotify instance may be made; called by the listener."""
+        zygote, now = self.zygote_pid(), monotonic()
+        is_soon = len(self._allowed) == MOST_WATCHERS and now - self._allowed[0] < UNSEEN_SECONDS
+        if zygote is None or is_soon or watchers([zygote, *descendants(zygote)]) >= MOST_WATCHERS:
+            return False
+        self._allowed.append(now)
+        return True
 
     def zygote_pid(self) -> int | None:
         """Return the process that is above all that evaluated code starts; None when it has ended."""
@@ -433,6 +382,15 @@ class Usage:
         """Return the processes that evaluate nothing: the kept states and moments."""
         kept = {each.connection.pid for each in self._present.timeline.all()}
         return kept | set(self._present.moments.pids().values())
+
+    def is_settled(self) -> bool:
+        """Tell whether all copies that were promised have come."""
+        return not self._present.promised
+
+    def workers(self) -> set[int]:
+        """Return the processes that evaluate, and those that evaluated code has started."""
+        zygote = self.zygote_pid()
+        return set() if zygote is None else set(descendants(zygote)) - self.kept_pids()
 
     def exceeded(self, reason: str) -> None:
         """Take note that the processes that evaluate are being killed."""
@@ -447,7 +405,21 @@ class Usage:
     def take_excess(self) -> str:
         """Return why the watch killed what evaluates, once; empty where it did not."""
         excess, self._excess = self._excess, ""
-        return excess
+        self._look_at_group()
+        by_kernel, self._present.by_kernel = self._present.by_kernel, ""
+        return excess or by_kernel
+
+    def prefer(self, running: list[int], kept: set[int]) -> None:
+        """Have the kernel end what evaluates before what is kept."""
+        zygote = self.zygote_pid()
+        if self._group is not None and zygote is not None:
+            self._group.prefer(zygote, running, kept)
+            self._look_at_group()
+
+    def _look_at_group(self) -> None:
+        if self._group is not None and self._group.has_killed():
+            told = f"all processes of the image reached {self._group.limit >> 20} MB together"
+            self._present.by_kernel = f"{told}, which is what the kernel allows to its control group"
 
     def wait_for_end(self) -> None:
         """Wait until the watch has killed what it is about to kill, if anything."""
@@ -457,16 +429,32 @@ class Usage:
 
     def shed(self, pid: int, heavy_bytes: int) -> list[str]:
         """Drop old states where a new one of this size makes them use more than they may; say which."""
-        most = self.bounds.memory_bytes
+        most, size = self.bounds.memory_bytes, resident_bytes(pid)
         # As the kernel tells, not the image; the states of a small one never come near.
-        if most is None or resident_bytes(pid) < heavy_bytes:
+        if most is None or size < heavy_bytes:
             return []
-        dropped = self._present.timeline.shed(most)
-        if not dropped:
+        # To look takes as long as many copies. Each state adds no more than all that it has.
+        self._room -= size
+        if self._room >= 0:
             return []
-        listed = ", ".join(each.id for each in dropped)
-        verb = "was" if len(dropped) == 1 else "were"
-        return [f"Kept states may use {most >> 20} MB together: {listed} {verb} dropped for room."]
+        dropped, used = self._present.timeline.shed(most)
+        # What the newest one shares with the live process becomes its own when that writes.
+        self._room = most - used - size
+        return _dropped(f"Kept states may use {most >> 20} MB together", dropped)
+
+    def make_room(self, family: Family) -> list[str]:
+        """Drop old states where few descriptors are left, or they hold much memory by theirs; say which."""
+        most = self.bounds.memory_bytes
+        if family.is_scarce:
+            reason = "This process has few file descriptors left (see 'ulimit -n')"
+        elif most is not None and self.kept_bytes > most:
+            reason = (
+                f"Kept states hold sockets with {self.kept_bytes >> 20} MB, and {most >> 20} MB are allowed"
+            )
+            self.kept_bytes = 0
+        else:
+            return []
+        return _dropped(reason, self._present.timeline.halve())
 
     def end_strays(self, kept: set[int]) -> list[str]:
         """End what evaluated code has left running, but for these; say what that was."""
@@ -476,8 +464,16 @@ class Usage:
         if family.listener is not None:
             family.listener.holds_forks = True
         try:
-            ended = end_processes(zygote, kept)
+            # A copy that was dropped just now still runs, and is none of what evaluated code has started.
+            ended = end_processes(zygote, kept, frozenset(family.met_pids))
         finally:
             if family.listener is not None:
                 family.listener.holds_forks = False
         return [told(ended)] if ended else []
+
+
+def _dropped(reason: str, dropped: list[Checkpoint]) -> list[str]:
+    if not dropped:
+        return []
+    listed = ", ".join(each.id for each in dropped)
+    return [f"{reason}: {listed} {'was' if len(dropped) == 1 else 'were'} dropped for room."]

@@ -23,8 +23,10 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import TYPE_CHECKING
 
+from gramercy.directories import cache_home
 from gramercy.errors import ImageStartError
 from gramercy.images.asdf import VARIABLE, lisp_string
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,8 +52,7 @@ WAITING = "waiting for the SBCL core, which another process builds"
 
 def cache_directory() -> Path:
     """Return the directory of gramercy in the user's cache."""
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(root) if root.startswith("/") else Path.home() / ".cache") / "gramercy"
+    return cache_home() / "gramercy"
 
 
 def core_name(sbcl: str, version: str) -> str:
@@ -83,7 +84,7 @@ def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
         if core.exists():
             return core
         tell(
-            f"the SBCL core cannot be kept in {core.parent} ({error.strerror or error}), so images start "
+            f"the SBCL core cannot be kept in {core.parent} ({reason_of(error)}), so images start "
             "from source, which takes seconds: make room there and let it be written, or set XDG_CACHE_HOME"
         )
         return None
@@ -104,6 +105,11 @@ def _keep_private(core: Path) -> None:
 @cache
 def on_standard_error(text: str) -> None:
     """Write a line to standard error, once in each process."""
+    write_line(text)
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard error, each time."""
     # EPIPE from a client that has closed its end, or ENOSPC from a log: no reason to fail.
     with suppress(OSError, ValueError):
         sys.stderr.write(f"gramercy: {text}\n")
@@ -241,7 +247,7 @@ def open_cache(directory: Path, project: Path | None) -> str | None:
             pass
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        return f"{directory} cannot be written ({error.strerror})"
+        return f"{directory} cannot be written ({reason_of(error)})"
     if free < LEAST_FREE_BYTES:
         return f"{directory} has only {free >> 20} MB left"
     _sweep(directory.parent)

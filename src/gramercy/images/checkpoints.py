@@ -18,8 +18,8 @@ import msgspec
 
 from gramercy.errors import CheckpointError
 from gramercy.images.base import CheckpointInfo
-from gramercy.images.bounds import shared_out_bytes
-from gramercy.images.files.ledger import changed_between
+from gramercy.images.files.trails import changed_between
+from gramercy.images.kin import shared_out_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from gramercy.images.base import Change, Reply
     from gramercy.images.connection import Connection
     from gramercy.images.files.changes import FileChange, FileOutcome
-    from gramercy.images.files.ledger import Trail
+    from gramercy.images.files.trails import Trail
 
 # Each is a process with about 1 MB of private memory. Those with names do not count among the first.
 MOST_CHECKPOINTS = 16
 MOST_NAMED = 64
+# Of the states that were left by going back, the latest: one who went back may want to come again.
+RECENTLY_LEFT = 4
 # Lisp remembers the values of the last three evaluations (`*`, `**`, `***`), Python of one (`_`).
 MOST_LOOKS = 3
 # Characters of code that are kept to be run again: more would take too long to run, and to hold in memory.
@@ -40,6 +42,8 @@ LARGEST_PAST = 16 * 1024 * 1024
 MOST_DEFINED = 100
 # Of the differences that a replay makes, as many as a person or model reads.
 MOST_DIFFERENCES = 10
+# Of the calls that a death loses, or one undo takes back, the latest are listed.
+MOST_LISTED = 5
 # One line of a list.
 LONGEST_LABEL = 60
 # Of the epochs of this process, so that no other process has one of the same name.
@@ -50,6 +54,13 @@ _numbers = count(1)
 FRESH = "fresh"
 # An address in memory as the languages print it: no two runs have it in common.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
+
+
+# A run of tests that changed files: nothing of it is in the image.
+TESTS = "tests"
+# Steps that are not run again, and why: which restart was chosen is a decision about one stack, and a job
+# would hold up the calls after it.
+LEFT_OUT = {"restart": "went on from an error", "start_job": "began a job", TESTS: "ran tests"}
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -73,6 +84,9 @@ class Step(msgspec.Struct, frozen=True):
 
 def first_words(code: str) -> str:
     """Return the beginning of the code, on one line."""
+    if code.startswith("/") and code.endswith(".py"):
+        # A call that loads a file has the path of the file for code.
+        return f"load {code.rpartition('/')[2]}"[:LONGEST_LABEL]
     return " ".join(code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL]
 
 
@@ -159,7 +173,7 @@ def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
     told = []
     for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
         if reply is None:
-            why = "went on from an error" if step.op == "restart" else "had been interrupted"
+            why = LEFT_OUT.get(step.op, "had been interrupted")
             told.append(f"step {number} ({step.shown()}) {why}, and is left out")
         elif step.ok != reply.ok:
             reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
@@ -303,23 +317,42 @@ class Timeline:
         self.standing = None
         self.keys.clear()
 
+    def _by_worth(self) -> list[Checkpoint]:
+        """Return what may be dropped for room, the least worth first: states left behind by going back.
+
+        Those on the way here come after them, oldest first: undo goes through them. The latest ones that were
+        left may still be wanted, so they count like these. What has a name is not dropped.
+        """
+        line = {each.id for each in self.newest_first()}
+        nameless = [each for each in self.all() if not each.names and each is not self.standing]
+        left = [each for each in nameless if each.id not in line][:-RECENTLY_LEFT]
+        return [*left, *(each for each in nameless if each not in left)]
+
     def _make_room(self, goal: Checkpoint | None) -> None:
-        nameless = [
-            each for each in self._checkpoints.values() if not each.names and each is not self.standing
-        ]
+        if len(self._checkpoints) < self.limit:
+            return
+        nameless = self._by_worth()
         for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
             if checkpoint is not goal:
                 self.forget(checkpoint)
 
-    def shed(self, most_bytes: int) -> list[Checkpoint]:
-        """Drop the oldest without a name until the rest uses no more memory than that; return the dropped."""
+    def shed(self, most_bytes: int) -> tuple[list[Checkpoint], int]:
+        """Drop those worth least until the rest uses no more memory; return them, and what the rest uses."""
         used = {each.id: shared_out_bytes(each.connection.pid) for each in self._checkpoints.values()}
         dropped, excess = [], sum(used.values()) - most_bytes
-        for each in self.all():
-            if excess > 0 and not each.names and each is not self.standing:
+        for each in self._by_worth():
+            if excess > 0:
                 self.forget(each)
                 dropped.append(each)
                 excess -= used[each.id]
+        return dropped, most_bytes + excess
+
+    def halve(self) -> list[Checkpoint]:
+        """Drop the half that is worth least of those without a name; return the dropped."""
+        nameless = self._by_worth()
+        dropped = nameless[: (len(nameless) + 1) // 2]
+        for each in dropped:
+            self.forget(each)
         return dropped
 
     def all(self) -> list[Checkpoint]:

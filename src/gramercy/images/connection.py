@@ -8,6 +8,7 @@ SIGINT, a second later SIGINT again, and one more second later it is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ import socket
 import struct
 import threading
 from itertools import count
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ from gramercy.images.wire import (
     kind_of,
     number_of,
 )
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Span, Watcher
     from gramercy.images.handover import Arrival, Ends
+    from gramercy.images.lines import Lines, Typist
     from gramercy.images.output import OutputMirror
 
 T = TypeVar("T")
@@ -59,6 +62,9 @@ _SHORTEST = 1e-6
 AT_ONCE = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 # For a request that a process does not read: 64 MB take a second, the rest is for a loaded machine.
 SEND_SECONDS = 10.0
+# The kernel limits how many descriptors all processes of a user have on their way together (root is exempt).
+# A moment later there is room; code that uses them up for longer must not hold up this process.
+ROOM_SECONDS, ROOM_TURN = 1.0, 0.01
 
 
 class Connection:
@@ -138,24 +144,51 @@ class Connection:
             if sent < len(frame):
                 self._send_rest(memoryview(frame)[sent:])
         except OSError as error:
-            raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
+            raise ImageGoneError(f"the image cannot be reached ({reason_of(error)})") from None
 
     def lend(self, descriptor: int) -> str:
         """Return the `tag` with which a request takes a file along."""
         assert self._ends is not None, "a process that cannot be given anything"  # noqa: S101 - it was met
         return self._ends.lend(descriptor)
 
+    def hand_over(self, end: socket.socket) -> str:
+        """Return the tag with which a request takes an end along."""
+        assert self._ends is not None, "a process that cannot be given anything"  # noqa: S101 - it was met
+        return self._ends.hand_over(end)
+
+    def fileno(self) -> int:
+        """Return the descriptor on which frames come."""
+        return self._channel.fileno()
+
+    def is_coming(self, beside: int, seconds: float) -> bool:
+        """Wait for a frame, or for what comes on a descriptor beside it; tell whether it is the frame."""
+        if self._frames:
+            return True
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(beside, select.POLLIN)
+        return self._channel.fileno() in dict(poll.poll(seconds * 1000))
+
     def _send(self, frame: bytes, ends: Mapping[str, socket.socket | FileIO]) -> int:
         if not ends:
             return self._channel.send(frame, AT_ONCE)
         try:
-            numbers = [end.fileno() for end in ends.values()]
-            return socket.send_fds(self._channel, [frame], numbers, AT_ONCE)
+            return self._send_with(frame, [end.fileno() for end in ends.values()])
         finally:
             # Also where it failed: that a copy never comes is seen at once.
             for tag, end in ends.items():
                 del self._ends.fresh[tag]  # type: ignore[union-attr]  # there are ends
                 end.close()
+
+    def _send_with(self, frame: bytes, descriptors: list[int]) -> int:
+        deadline = monotonic() + ROOM_SECONDS
+        while True:
+            try:
+                return socket.send_fds(self._channel, [frame], descriptors, AT_ONCE)
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS or monotonic() > deadline:
+                    raise
+            sleep(ROOM_TURN)
 
     def _send_rest(self, rest: memoryview) -> None:
         """Send what the socket has no room for yet; a process that does not read it has ended for us."""
@@ -277,7 +310,7 @@ class Connection:
         try:
             data, descriptors, flags, _ = socket.recv_fds(self._channel, CHUNK, 1)
         except OSError as error:
-            raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
+            raise ImageGoneError(f"the image did not answer {op} ({reason_of(error)})") from None
         self._frames.hold(data)
         answer = None
         with contextlib.suppress(ImageError):
@@ -359,10 +392,12 @@ def _datum(value: Any) -> str:
 
 
 # The field of a request that holds the text, where that is not `code`.
-TEXT_FIELDS = {"load_system": "system"}
+TEXT_FIELDS = {"load_system": "system", "take_up": "system"}
 # Seconds between the first SIGINT and the second, and from the second to SIGKILL: long enough for a handler
 # to clean up, short enough that a person still waits.
 PATIENCE = 1.0
+# A wait that took so much longer than it was to: the machine stood still, and with it the process.
+STALL_SECONDS = 0.5
 # Seconds that a deadline may be late for the sake of speed.
 NEGLIGIBLE = 0.05
 # How often a watcher is told of new output: four times a second looks continuous to a person.
@@ -373,8 +408,9 @@ class Evaluation(msgspec.Struct, eq=False):
     """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
 
     `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply,
-    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures; `began` is the
-    state in which it was sent to the live process.
+    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures; `job` is the
+    number and the place of work in the background; `began` is the state in which it was sent to the live
+    process. `typist` types lines for it, which it asks for over `lines`.
     """
 
     op: str
@@ -385,9 +421,19 @@ class Evaluation(msgspec.Struct, eq=False):
     tag: str | None = None
     keep: str | None = None
     measure: str | None = None
+    job: tuple[int, int] | None = None
     began: Span | None = None
     wait: Wait | None = None
     is_cancelled: bool = False
+    # Of Python: whether its state is kept to which a failed edit can go back, which edits have failed and
+    # whether that was told, whether it runs a second time after one has, and what was printed the first time.
+    back: bool = False
+    declined: dict[str, str] | None = None
+    is_told: bool = False
+    is_repeated: bool = False
+    printed: Printed | None = None
+    typist: Typist | None = None
+    lines: Lines | None = None
     started: float = msgspec.field(default_factory=perf_counter)
 
     def fields(self) -> dict[str, Any]:
@@ -401,6 +447,16 @@ class Evaluation(msgspec.Struct, eq=False):
             fields["package"] = self.package
         if self.measure is not None:
             fields["measure"] = self.measure
+        if self.back:
+            fields["back"] = True
+        if self.declined is not None:
+            fields["declined"], fields["told"] = self.declined, self.is_told
+        if self.is_repeated:
+            fields["repeated"] = True
+        if self.job is not None:
+            fields["job"], fields["slot"] = self.job
+        if self.lines is not None:
+            fields["input"] = self.lines.tag
         return fields
 
     def elapsed_ms(self) -> float:
@@ -413,6 +469,11 @@ class Evaluation(msgspec.Struct, eq=False):
         # What was measured once is only evaluated when it is run again.
         op = "eval" if self.op == "profile" else self.op
         return Step(op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
+
+    def hang_up(self) -> None:
+        """Let nothing be typed for it any more."""
+        if self.lines is not None:
+            self.lines.close()
 
     def cancel(self) -> None:
         """Interrupt it, or keep it from being sent."""
@@ -432,6 +493,7 @@ class Wait(msgspec.Struct, eq=False):
     watch: Watcher | None = None
     op: str = ""
     code: str = ""
+    lines: Lines | None = None
     seen: Printed = Printed()
     started: float = msgspec.field(default_factory=monotonic)
     is_over: bool = False
@@ -456,9 +518,15 @@ class Wait(msgspec.Struct, eq=False):
 
     def _after_interrupts(self, kind: type[T]) -> T | None:
         self.is_late = True
+        if self.lines is not None:
+            # Who is asked from now on would answer code that is over.
+            self.lines.close()
         for _ in range(2):
             self.connection.signal(signal.SIGINT)
+            began = monotonic()
             reply = self._within(kind, PATIENCE)
+            if reply is None and _has_stalled(began):
+                reply = self._within(kind, PATIENCE)
             if reply is not None:
                 return reply
         return None
@@ -470,14 +538,21 @@ class Wait(msgspec.Struct, eq=False):
             self.over.set()
 
     def _within(self, kind: type[T], seconds: float) -> T | None:
-        if self.watch is None:
+        if self.watch is None and self.lines is None:
             return self.connection.receive_reply(kind, seconds)
         deadline = monotonic() + seconds
         while (left := deadline - monotonic()) > 0:
-            reply = self.connection.receive_reply(kind, min(left, WATCH_SECONDS))
-            if reply is not None:
-                return reply
-            self._tell()
+            turn = min(left, WATCH_SECONDS)
+            lines = self.lines if self.lines is not None and self.lines.is_open else None
+            if lines is None or self.connection.is_coming(lines.fileno(), turn):
+                reply = self.connection.receive_reply(kind, turn)
+                if reply is not None:
+                    return reply
+                self._tell()
+            else:
+                self._tell()
+                # The time of a person is not that of the evaluation.
+                deadline += lines.answer()
         return None
 
     def _tell(self) -> None:
@@ -502,13 +577,20 @@ class Wait(msgspec.Struct, eq=False):
             if self.is_over:
                 return
             self.connection.signal(signal.SIGINT)
-            if over.wait(PATIENCE):
+            began = monotonic()
+            if over.wait(PATIENCE) or (_has_stalled(began) and over.wait(PATIENCE)):
                 return
         self.connection.signal(signal.SIGKILL)
 
 
+def _has_stalled(began: float) -> bool:
+    """Tell whether a wait of PATIENCE was far longer: then the process had no time to answer either."""
+    return monotonic() - began > PATIENCE + STALL_SECONDS
+
+
 def with_output(reply: Reply, printed: Printed) -> Reply:
     """Return a reply that was made on this side, with what the evaluation itself had printed."""
+    printed = printed.folded()
     return msgspec.structs.replace(
         reply, stdout=printed.stdout, stderr=printed.stderr, truncated=printed.truncated
     )

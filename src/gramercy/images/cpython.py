@@ -124,6 +124,7 @@ def _options(around: Surroundings, environment: Environment) -> list[str]:
     words = ["--site"] if around.has_packages else []
     for option, paths in (("--path", around.paths), ("--first", around.first)):
         words += [word for path in paths for word in (option, str(path))]
+    words += ["--reload", environment.reload.value]
     words += [word for path in around.editables.outside for word in ("--outside", str(path))]
     return [*words, "--init", str(environment.init)] if environment.init is not None else words
 

@@ -5,6 +5,8 @@ The cause comes from the exit status, where that is known, and from what the pro
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from collections import deque
 from time import monotonic
@@ -12,11 +14,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gramercy.errors import ImageStartError
+from gramercy.errors import ImageError, ImageStartError
 from gramercy.images.base import ImageFault
+from gramercy.images.census import above, reader_in
+from gramercy.images.environment import Files, Network
+from gramercy.images.files.changes import shown
+from gramercy.images.guarded import GIT
+from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gramercy.errors import ImageProtocolError
+    from gramercy.images.base import Reply
     from gramercy.images.processes import Program
 
 # What runtimes print before they die, and what that means.
@@ -34,9 +44,8 @@ _TYPES = ("MemoryError", "HEAP-EXHAUSTED")
 _MESSAGES = ("Cannot allocate memory", "failed to map segment from shared object")
 _AT_START = ("MemoryError", "Heap exhausted", "too small for core", "allocate", "out of memory")
 _DEATHS = ("it ran out of heap", "it ran out of memory")
-MORE_TIME = (
-    "The limit is set by --timeout or, where the operator allows it, by the argument timeout of the call."
-)
+NOT_RUN = "The call was not run."
+MORE_TIME = "The limit is set by --timeout, and for one call by its argument timeout."
 _SIGNALS: dict[int, str] = {
     signal.SIGSEGV: "it accessed memory that is not its own",
     signal.SIGBUS: "it accessed memory that is not there",
@@ -58,7 +67,17 @@ class Fate(msgspec.Struct, frozen=True):
 
 def died(log: str, fate: Fate) -> ImageFault:
     """Describe a death during an evaluation."""
-    return ImageFault(type="IMAGE-DIED", message=f"The image ended during this call: {_cause(log, fate)}.")
+    return ImageFault(type="IMAGE-DIED", message=f"The image ended during this call: {cause(log, fate)}.")
+
+
+def unready(at: str, why: str) -> ImageFault:
+    """Describe a death while an edited file was taken up, after which the call was not run."""
+    return ImageFault("IMAGE-DIED", f"The image ended while it took up {at}: {why}. {NOT_RUN}")
+
+
+def not_run(fault: ImageFault) -> ImageFault:
+    """Add to a fault that the call was not run."""
+    return msgspec.structs.replace(fault, message=f"{fault.message} {NOT_RUN}")
 
 
 def exceeded(reason: str) -> ImageFault:
@@ -66,10 +85,16 @@ def exceeded(reason: str) -> ImageFault:
     return ImageFault(type="IMAGE-DIED", message=f"The image was ended during this call: {reason}.")
 
 
-def killed(seconds: float) -> ImageFault:
+def tests_ended(log: str, fate: Fate, at: str) -> ImageFault:
+    """Describe the end of a process that ran tests, or took up an edited file first; the image goes on."""
+    when = f" while it took up {at}" if at else ""
+    return ImageFault("TESTS-ENDED", f"The process of the tests ended{when}: {cause(log, fate)}.")
+
+
+def killed(seconds: float, what: str = "The evaluation") -> ImageFault:
     """Describe an evaluation that could be stopped only by SIGKILL."""
-    told = f"The evaluation did not finish within {seconds:g} s and ignored two interrupts"
-    message = f"{told}, so its process was ended. {MORE_TIME}"
+    told = f"{what} did not finish within {seconds:g} s and ignored two interrupts"
+    message = f"{told}, so the process was ended. {MORE_TIME}"
     return ImageFault(type="TIMEOUT", message=message, interrupted=True)
 
 
@@ -79,9 +104,9 @@ def broken(error: ImageProtocolError) -> ImageFault:
     return ImageFault("INVALID-REPLY", f"{told}. Its code may have written on the connection; it was ended.")
 
 
-def late(fault: ImageFault, seconds: float) -> ImageFault:
+def late(fault: ImageFault, seconds: float, what: str = "The evaluation") -> ImageFault:
     """Describe an evaluation that was interrupted at its timeout."""
-    message = f"The evaluation did not finish within {seconds:g} s and was interrupted. {MORE_TIME}"
+    message = f"{what} did not finish within {seconds:g} s and was interrupted. {MORE_TIME}"
     return msgspec.structs.replace(fault, type="TIMEOUT", message=message)
 
 
@@ -90,7 +115,8 @@ def caught(seconds: float) -> str:
     return f"After {seconds:g} s the evaluation was interrupted; its code caught that. {MORE_TIME}"
 
 
-def _cause(log: str, fate: Fate) -> str:
+def cause(log: str, fate: Fate) -> str:
+    """Say why a process ended."""
     # After a clean exit the log tells nothing: what stands there is older.
     if fate.kind != "exited" or fate.code != 0:
         for sign, words in _SIGNS:
@@ -128,7 +154,7 @@ def with_start_hint(told: str, program: Program) -> str:
 def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
     """Add the hint to a fault, or a death, that tells of too little memory; return others as they are."""
     hint = memory_hint(program)
-    if not hint or hint in fault.message or not _is_about_memory(fault):
+    if not hint or hint in fault.message or not is_about_memory(fault):
         return fault
     told = fault.message.rstrip()
     if told:
@@ -136,10 +162,130 @@ def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
     return msgspec.structs.replace(fault, message=f"{told}{hint}")
 
 
-def _is_about_memory(fault: ImageFault) -> bool:
+def is_about_memory(fault: ImageFault) -> bool:
+    """Tell whether a fault or a death tells of too little memory."""
     if fault.type == "IMAGE-DIED":
         return any(words in fault.message for words in _DEATHS)
     return any(word in fault.type for word in _TYPES) or any(word in fault.message for word in _MESSAGES)
+
+
+# What tells of a host that cannot be reached, or a name that nothing knows, in the words of the system.
+_UNREACHABLE = re.compile(
+    "Network is unreachable|[Nn]ame resolution|Name or service not known|No address associated with hostname|"
+    "NAME-SERVICE-ERROR|HOST-NOT-FOUND|TRY-AGAIN"
+)
+_NO_NETWORK = "the image has no network: start it with --network open for one"
+# What other errors of Python mean here, by their type and the beginning of their message.
+_MEANINGS = {
+    (
+        "EOFError",
+        "EOF when reading a line",
+    ): "evaluated code has no standard input: put the value in the code",
+    (
+        "BdbQuit",
+        "",
+    ): "no debugger can be talked to here: breakpoint() keeps its moment, to look at the frames",
+}
+_NO_MODULE = re.compile(r"No module named '([A-Za-z0-9_]+)'")
+# Modules whose package has another name.
+_PACKAGES = {
+    "sklearn": "scikit-learn", "skimage": "scikit-image", "cv2": "opencv-python-headless", "PIL": "pillow",
+    "yaml": "pyyaml", "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "dotenv": "python-dotenv",
+}  # fmt: skip
+
+
+def with_hint(fault: ImageFault, program: Program, *, has_input: bool = False) -> ImageFault:
+    """Add one line of help to a fault whose cause lies in how the image was started; return others as is.
+
+    With `has_input` a person could type lines, and the end of the input is theirs.
+    """
+    hint = "" if has_input and fault.type == "EOFError" else _hint(fault, program)
+    if not hint:
+        return with_memory_hint(fault, program)
+    told = f"{fault.message.rstrip().rstrip('.')}; " if fault.message.strip() else ""
+    return msgspec.structs.replace(fault, message=f"{told}{hint}")
+
+
+def hinted(reply: Reply, program: Program) -> Reply:
+    """Return the reply of a copy, or of a job, with the same help where it failed."""
+    if reply.error is None:
+        return reply
+    return msgspec.structs.replace(reply, error=with_hint(reply.error, program))
+
+
+def _hint(fault: ImageFault, program: Program) -> str:
+    is_shut = program.confinement is not Confinement.NONE and program.grants.network is Network.NONE
+    if is_shut and _UNREACHABLE.search(f"{fault.type} {fault.message}"):
+        return _NO_NETWORK
+    kind = fault.type.rpartition(".")[2]
+    for (name, beginning), meaning in _MEANINGS.items():
+        if kind == name and fault.message.startswith(beginning):
+            return meaning
+    missing = _NO_MODULE.fullmatch(fault.message) if kind == "ModuleNotFoundError" else None
+    return _module_hint(missing[1], program) if missing else _refusal(fault.message, program)
+
+
+def _module_hint(module: str, program: Program) -> str:
+    """Say in which environment a module is missing and how a person installs it; not of the project's own."""
+    from gramercy.images.installing import installation_for
+
+    project = program.grants.project
+    own = (
+        (project / place / f"{module}{suffix}" for place in ("", "src") for suffix in ("", ".py"))
+        if project
+        else ()
+    )
+    if any(path.exists() for path in own):
+        return ""
+    try:
+        found = installation_for(program, project, [_PACKAGES.get(module, module)])
+    except ImageError as error:
+        return f"it is not in {program.command[0]}, which the image runs: {error}"
+    return f"it is not in {found.place}. If it is a package, a person installs it with: {found.shown}"
+
+
+# What the kernel says of a read-only mount, of a mount that would be replaced, and, for Landlock, of a file.
+_READ_ONLY = re.compile("Read-only file system|Device or resource busy")
+_REFUSED = re.compile("Permission denied")
+# Python quotes a path once and Lisp twice; longer ones are no paths.
+_QUOTED = re.compile(r"'([^'\n]{1,2000})'|\"([^\"\n]{1,2000})\"")
+
+
+def _refusal(message: str, program: Program) -> str:
+    """Return why a file of the project that a fault names cannot be written, and which tools can; else "".
+
+    The message is that of the image, and may name any file: only what is so is said about it.
+    """
+    grants, confinement = program.grants, program.confinement
+    if grants.project is None or confinement is Confinement.NONE:
+        return ""
+    is_refused = confinement is Confinement.LANDLOCK and _REFUSED.search(message)
+    if not is_refused and not _READ_ONLY.search(message):
+        return ""
+    names = [name for found in _QUOTED.finditer(message) if (name := _within(grants.project, found))]
+    if names and grants.files is Files.READ:
+        return "evaluated code may only read this project, as --files read says: the file tools can write"
+    for name in names:
+        for place in (name, *above(name)):
+            if reason := grants.reasons.get(str(grants.project / place)):
+                return f"{shown(name)} is read-only to evaluated code, since {reason}"
+    return next(filter(None, (_control(grants.project, name) for name in names)), "")
+
+
+def _within(project: Path, found: re.Match[str]) -> str:
+    """Return the name of a quoted path from the project directory; "" for one outside of it."""
+    path = os.path.normpath(project / (found[1] or found[2]))
+    return path[len(str(project)) + 1 :] if path.startswith(f"{project}/") else ""
+
+
+def _control(project: Path, name: str) -> str:
+    reader = reader_in(project, name)
+    if not reader:
+        return ""
+    told = f"{shown(name)} is a control file, which {reader}: evaluated code can only read it"
+    # Files of git are not written by the file tools either.
+    is_of_git = GIT in name.casefold().split("/")
+    return told if is_of_git else f"{told}, and the file tools ask a person before they write it"
 
 
 # A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.

@@ -6,7 +6,10 @@ Only values, their defaults, and the lines of a report about what was found. Wha
 
 from __future__ import annotations
 
+import contextlib
+import re
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +18,6 @@ from gramercy.errors import ImageStartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 # The languages in which there are images.
 LANGUAGES = ("sbcl", "python")
@@ -53,6 +55,14 @@ class Sandbox(StrEnum):
     LANDLOCK = "landlock"
 
 
+class Reload(StrEnum):
+    """What a Python image does with edited files that it has loaded: take them up, tell it, or neither."""
+
+    AUTO = "auto"
+    TELL = "tell"
+    OFF = "off"
+
+
 class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""
 
@@ -66,10 +76,11 @@ class Environment(msgspec.Struct, frozen=True):
     `python` is an interpreter or a virtual environment; `paths` are directories outside of the project that
     may be read and imported from; `registries` are trees of Lisp systems outside of the project; `init` is a
     file that is loaded when the image starts; `memory_mb` limits the memory of each process (see
-    `memory_for`); `variables` are added to the environment of its processes; `debug` is how
-    well SBCL keeps frames and variables for errors (0 to 3).
+    `memory_for`); `disk_mb` is what one call may write to the project; `variables` are added to the
+    environment of its processes; `debug` is how well SBCL keeps frames and variables for errors (0 to 3).
     `kept` are paths in the project that evaluated code may only read, beside those that are always
-    protected. `notes` come with the first reply, such as what was refused of a project's own file.
+    protected; `reasons` say why, by path, for a fault that comes of it. `reload` is what a Python image does
+    with edited files. `notes` come with the first reply, such as what was refused of a project's own file.
     """
 
     python: str | None = None
@@ -77,6 +88,7 @@ class Environment(msgspec.Struct, frozen=True):
     registries: tuple[Path, ...] = ()
     init: Path | None = None
     memory_mb: int | None = None
+    disk_mb: int | None = None
     variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
@@ -84,15 +96,24 @@ class Environment(msgspec.Struct, frozen=True):
     require_sandbox: Sandbox | None = None
     debug: int = DEFAULT_DEBUG
     kept: tuple[Path, ...] = ()
+    reasons: Mapping[str, str] = msgspec.field(default_factory=dict)
+    reload: Reload = Reload.AUTO
     notes: tuple[str, ...] = ()
 
 
-# Enough for numpy, pandas and data of some size; four such images fit into 8 GB.
+# What one call may write to the project: more than programs leave there, less than fills a disk.
+DISK_MB = 1024
+# Where the machine has it, a Python image has at least this: enough for numpy, pandas and data of some size.
 PYTHON_MB = 2048
 # The heap alone, which SBCL reserves as a whole.
 LISP_MB = 1024
 # What SBCL may use beside its heap: it starts with 180 MB of tables, and each thread takes 4 MB.
 BESIDE_HEAP_MB = 1024
+# The limit of a container and what it uses, as seen from inside: cgroup v2, v1.
+_CONTAINER = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 # Python comes up with 16 MB and SBCL with 48, but then there is no room left for the user's code.
 LEAST_MB = 64
 
@@ -105,12 +126,34 @@ def memory_for(language: str, wanted_mb: int | None) -> int:
     its own error and the process lives on.
     """
     if wanted_mb is None:
-        return LISP_MB if language == "sbcl" else PYTHON_MB
+        return LISP_MB if language == "sbcl" else python_memory(free_memory())
     if wanted_mb < LEAST_MB:
         raise ImageStartError(
             f"{wanted_mb} MB of memory are too little for a {language} image: give it {LEAST_MB} or more"
         )
     return wanted_mb
+
+
+def python_memory(free_mb: int | None) -> int:
+    """Return what a Python image may use by default: half of what is free."""
+    if free_mb is None:
+        return PYTHON_MB
+    return max(free_mb // 2, min(PYTHON_MB, free_mb), LEAST_MB)
+
+
+def free_memory(system: Path = Path("/")) -> int | None:
+    """Return the megabytes that are free on this machine and in its container; None if that is not known."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", (system / "proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    free = [int(found[1]) << 10] if found else []
+    for limit, used in _CONTAINER:
+        # "max" in place of a number is no limit; v1 writes a number that no machine has.
+        with contextlib.suppress(OSError, ValueError):
+            most = int((system / limit).read_text())
+            free.append(max(0, most - int((system / used).read_text())))
+    return min(free) >> 20 if free else None
 
 
 class Status(StrEnum):

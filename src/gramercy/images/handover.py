@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images.descriptors import is_scarce, told_scarcity
 from gramercy.images.wire import HEADER, LARGEST_HELLO
 
 # A call needs two, one for its checkpoint and one for its moment; the others are copies on their way.
@@ -47,6 +48,8 @@ class Ends:
         self._awaited: dict[str, socket.socket] = {}
         # The other ends, and files, until they are given away with the request that names their tag.
         self.fresh: dict[str, socket.socket | FileIO] = {}
+        # Whether few descriptors were left when the latest pair was made.
+        self.is_scarce = False
 
     def new(self) -> str:
         """Make a pair and return the tag of the copy to come."""
@@ -55,7 +58,8 @@ class Ends:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            raise ImageError(f"there is no descriptor left for a process of the image ({error})") from None
+            raise ImageError(told_scarcity(error)) from None
+        self.is_scarce = is_scarce(theirs.fileno())
         tag = f"c{next(_names)}"
         self._awaited[tag], self.fresh[tag] = ours, theirs
         # Before the other end is given away: what is sent earlier would carry no sender.
@@ -68,9 +72,15 @@ class Ends:
         self.fresh[tag] = FileIO(os.dup(descriptor))
         return tag
 
+    def hand_over(self, end: socket.socket) -> str:
+        """Return the tag under which an end goes with a request, on which no copy says hello."""
+        tag = f"i{next(_names)}"
+        self.fresh[tag] = end
+        return tag
+
     def given(self, fields: dict[str, Any]) -> dict[str, socket.socket | FileIO]:
-        """Return what has to go with a request: the ends of the copies that it asks for, a file."""
-        named = (fields.get(name) for name in ("tag", "then_fork", "keep_moment"))
+        """Return what has to go with a request: the ends of the copies that it asks for, a file, an input."""
+        named = (fields.get(name) for name in ("tag", "then_fork", "keep_moment", "input"))
         return {tag: self.fresh[tag] for tag in named if tag in self.fresh}
 
     def forget(self, tag: str) -> None:
@@ -116,6 +126,13 @@ class Ends:
             self.forget(tag)
 
 
+PROC = "/proc/self"
+NO_PROC = (
+    "/proc is not mounted here, by which the processes of an image are known: "
+    "mount it (mount -t proc proc /proc)"
+)
+
+
 def read_hello(end: socket.socket) -> Arrival:
     """Return the process that has said hello on an end, without waiting; the end is left open."""
     flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -133,6 +150,8 @@ def read_hello(end: socket.socket) -> Arrival:
             raise ImageProtocolError("a process of the image said something else than hello")
         handle = (attached or sent or [-1])[0]
         pid, inner_pid = _pids(handle)
+        if pid <= 0 and not os.path.exists(PROC):  # noqa: PTH110 - a text
+            raise ImageProtocolError(NO_PROC)
         if pid <= 0 or pid != sender:
             raise ImageProtocolError("a process of the image said hello with the handle of another one")
     except ImageError:

@@ -11,7 +11,6 @@ import os
 import re
 import selectors
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import ImageError
-from gramercy.images.interpreters import is_environment
+from gramercy.images.interpreters import LARGEST_SETTINGS, is_environment
+from gramercy.images.programs import find_program, none_on_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,6 +44,10 @@ KEPT_LINES = 200
 LONGEST_LINE = 500
 # How often a watcher is told, and a cancelled run noticed.
 TURN_SECONDS = 0.25
+# What a person need not type.
+QUIET = ("-I", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-progress")
+# Where uv installs itself; a server that a desktop program starts often has a PATH without these.
+HOMES_OF_UV = ("~/.local/bin", "~/.cargo/bin")
 # From SIGTERM to SIGKILL: an installer that is told to end removes what it has begun.
 PATIENCE = 3.0
 
@@ -68,6 +72,11 @@ class Installation:
     def shown(self) -> str:
         """The command as a shell would read it."""
         return shlex.join(self.command)
+
+    @property
+    def typed(self) -> str:
+        """The command as a person types it, without what only keeps it quiet."""
+        return shlex.join(word for word in self.command if word not in QUIET)
 
     def cancel(self) -> None:
         """End it soon, from another thread."""
@@ -176,7 +185,8 @@ def _python(interpreter: Path, project: Path | None, packages: Sequence[str]) ->
     if not is_environment(root):
         raise ImageError(
             "the project has no environment to install into, and the system's Python is left alone. Make "
-            f"one: `python3 -m venv {(project or Path()) / '.venv'}`, and start the server again"
+            f"one: `python3 -m venv {(project or Path()) / '.venv'}`, or name one with --python, and start "
+            "the server again"
         )
     is_own = root.resolve() == Path(sys.prefix).resolve()
     if is_own and (project is None or not root.is_relative_to(project)):
@@ -184,21 +194,34 @@ def _python(interpreter: Path, project: Path | None, packages: Sequence[str]) ->
             f"{root} is the environment that gramercy itself runs in, not one of the project's. Make one: "
             f"`python3 -m venv {(project or Path()) / '.venv'}`, and start the server again"
         )
-    return Installation([*_installer(root, interpreter), *packages], root)
+    return Installation([*_installer(root, interpreter, packages), *packages], root)
 
 
-def _installer(root: Path, interpreter: Path) -> list[str]:
+def _installer(root: Path, interpreter: Path, packages: Sequence[str]) -> list[str]:
     """Return the words before the names: of the environment's own pip, else of uv."""
     if any(root.glob("lib/python*/site-packages/pip/__main__.py")):
         # Isolated, so that neither PYTHONPATH nor the directory brings in another pip.
         quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
         return [str(interpreter), "-I", "-m", "pip", "install", *quiet]
-    uv = shutil.which("uv")
+    uv = find_program("uv") or find_program("uv", os.pathsep.join(map(os.path.expanduser, HOMES_OF_UV)))
+    words = ["pip", "install", "--no-progress", "--python", str(interpreter)]
     if uv is None:
+        typed = Installation(["uv", *words, *packages], root).typed
+        way = f"type `{typed}` where you have it, or " if _is_of_uv(root) else ""
         raise ImageError(
-            f"{root} has no pip, and there is no uv: `{interpreter} -m ensurepip` brings pip into it"
+            f"{root} has no pip, and {none_on_path('uv')}: {way}bring pip into it by "
+            f"`{interpreter} -m ensurepip`"
         )
-    return [uv, "pip", "install", "--no-progress", "--python", str(interpreter)]
+    return [uv, *words]
+
+
+def _is_of_uv(root: Path) -> bool:
+    """Tell whether uv has made an environment, as it notes there."""
+    try:
+        with (root / "pyvenv.cfg").open(errors="replace") as file:
+            return any(line.startswith("uv =") for line in file.read(LARGEST_SETTINGS).splitlines())
+    except OSError:
+        return False
 
 
 def _quicklisp(program: Program, packages: Sequence[str]) -> Installation:

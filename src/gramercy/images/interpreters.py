@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gramercy.directories import data_home
 from gramercy.errors import ImageStartError
 from gramercy.images.project import SYSTEM_DIRECTORIES, work_tree
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -215,7 +217,7 @@ def _settings(file: Path) -> dict[str, str]:
             is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
             text = source.read(LARGEST_SETTINGS).decode("utf-8", "replace") if is_plain else ""
     except OSError as error:
-        raise ImageStartError(f"{file} cannot be read: {error.strerror}") from None
+        raise ImageStartError(f"{file} cannot be read: {reason_of(error)}") from None
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
@@ -348,8 +350,7 @@ def _homes() -> Iterator[Path]:
     """Yield the directories in which pyenv and uv keep versions."""
     if root := _pyenv():
         yield root / "versions"
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    yield Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    yield Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data_home() / "uv" / "python")
 
 
 def _pyenv() -> Path | None:

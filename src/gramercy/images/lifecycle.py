@@ -6,7 +6,7 @@ Decides which checkpoint a death falls back to. What a call leaves, and what is 
 
 from __future__ import annotations
 
-from time import monotonic
+import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +16,8 @@ from gramercy.images.base import Reply
 from gramercy.images.bounds import Forks
 from gramercy.images.checkpoints import (
     FRESH,
+    MOST_LISTED,
+    TESTS,
     Checkpoint,
     Step,
     depth,
@@ -24,26 +26,32 @@ from gramercy.images.checkpoints import (
     steps_since,
 )
 from gramercy.images.deaths import Breaker
-from gramercy.images.files.ledger import watch
+from gramercy.images.descriptors import check_room
+from gramercy.images.files.ledger import UNKNOWN, watch
 from gramercy.images.files.telling import outcomes_text
-from gramercy.images.present import Present, Thrift
-from gramercy.images.processes import Family, Program
+from gramercy.images.interrupts import unbroken
+from gramercy.images.present import Present
+from gramercy.images.processes import Program, start_family
+from gramercy.images.wire import Done
+from gramercy.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection
     from gramercy.images.files.changes import FileOutcome
-    from gramercy.images.files.ledger import Trail
+    from gramercy.images.files.trails import Trail
     from gramercy.images.moments import Attempt
+    from gramercy.images.processes import Family
+    from gramercy.images.thrift import Thrift
 
 # Forks that a call does not wait for: calls may come faster than the machine forks, and each is a process.
 MOST_PROMISED = 2
 # A look has been answered before, and was brief.
 LOOK_SECONDS = 5.0
-# Of the calls that a death loses, the latest are listed.
-MOST_LISTED = 5
+# A collection of gigabytes of garbage on a slow machine.
+REHEARSAL_SECONDS = 20.0
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -60,6 +68,8 @@ class Lifecycle(Present):
         super().__init__(thrift)
         self._first_program = self._program = program
         self._breaker = Breaker()
+        # The checkpoint that the last death fell back to.
+        self._restored: Checkpoint | None = None
         self.is_closed = False
 
     def started(self) -> Family:
@@ -68,19 +78,31 @@ class Lifecycle(Present):
             if self.is_closed:
                 raise ImageError("the image is closed")
             self._breaker.check()
+            check_room()
             try:
-                self.family = Family(self._program())
+                self.family = family = start_family(self._program())
+                self.notes += family.notes
+                self.notes += self.usage.begin(family)
+                self._watch(family)
             except ImageStartError as error:
                 self._breaker.record(str(error))
                 raise
-            self.notes += self.family.notes
-            self.usage.begin(self.family)
-            self._watch(self.family)
+            except OSError as error:
+                raise ImageStartError(f"the image does not start: {error}") from None
+            return family
         return self.family
 
     def _watch(self, family: Family) -> None:
         """Hear of the files that the processes of a family change, before any of them runs user code."""
-        self.files, notes = watch(family, self.files, Forks(self.usage))
+        usage = self.usage
+        try:
+            self.files, notes = watch(family, self.files, Forks(usage), usage.may_watch, usage.workers)
+        except ImageError as error:
+            # Its filter has no listener, so that nothing works in it; the next call starts another.
+            self.family = None
+            family.close()
+            told = f"{error}\n{family.log.tail().strip()}".rstrip()
+            raise ImageStartError(f"the {family.program.language} image does not start: {told}") from None
         self.notes += notes
 
     def ready(self) -> tuple[Family, Connection]:
@@ -132,7 +154,7 @@ class Lifecycle(Present):
         """Restore the newest checkpoint after the live process has died between two calls."""
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
-            restored = self.restore(self.family)
+            restored = self.restore(self.family, doubts=True)
             excess = self.usage.take_excess()
             ended = f"The image was ended between two calls: {excess}." if excess else ""
             self.notes += [ended or "The image had ended between two calls.", *restored.notes]
@@ -140,11 +162,15 @@ class Lifecycle(Present):
 
     @staticmethod
     def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
-        """Fork a live process, and evaluate the last looks again, for `*` or `_` to be as before."""
+        """Fork a live process, and evaluate the last looks again, for `*` or `_` to be as before.
+
+        Edited files are left to the next call, which tells of them: those of the state are not back yet.
+        """
         live = family.fork(source, "live")
+        fields = {"follows": False} if family.program.language == "python" else {}
         try:
             for look in looks:
-                live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package)
+                live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package, **fields)
         except ImageError:
             # The state itself is worth more than the variables with the last values.
             family.kill(live)
@@ -153,7 +179,7 @@ class Lifecycle(Present):
 
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to come."""
-        if self.live is None or (self.files is not None and self.files.compares):
+        if self.live is None or self.is_due() or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
@@ -166,30 +192,61 @@ class Lifecycle(Present):
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
         kept.trail = self.trail
-        self._kept_at = monotonic()
+        self._note_kept(kept)
         if goal is None:
-            self.notes += self.usage.shed(kept.connection.pid, self.thrift.heavy_bytes)
+            with self.costs.counted():
+                self.notes += self.usage.shed(kept.connection.pid, self.thrift.heavy_bytes)
         return kept
 
-    def restore(self, family: Family) -> Restored:
+    def _note_kept(self, kept: Checkpoint) -> None:
+        self.is_behind = False
+        self.costs.measure(kept.connection)
+        self.costs.kept()
+
+    def is_due(self) -> bool:
+        """Tell whether the present state, which came too soon after another to be kept, can be by now."""
+        return self.is_behind and self.costs.may_keep(self.thrift)
+
+    def catch_up(self) -> None:
+        """Keep the present state before a call, so that undo takes back that call and no other."""
+        self.is_behind = False
+        try:
+            self.keep_now()
+        except ImageGoneError:
+            raise
+        except ImageError as error:
+            self.unkept_reason = str(error)
+
+    def restore(self, family: Family, *, doubts: bool = False) -> Restored:
         """Restore the newest checkpoint that still runs, and tell what is lost with the dead process.
 
-        Without any the image begins again, and with a new zygote where that has died too.
+        Where one `doubts` that it runs, it has to collect garbage first: a state without room for that would
+        end at every call. Without any the image begins again, and with a new zygote where that has died too.
         """
         self.usage.wait_for_end()
         self.settle()
-        reached = self.past
+        reached, dropped = self.past, []
+        # A second death in a row in the same state may be that of the state.
+        doubts = doubts or (self._restored is not None and self._restored is self.timeline.standing)
         for checkpoint in self.timeline.newest_first():
             try:
                 live = self._come_alive(family, checkpoint.connection, checkpoint.looks)
             except ImageError:
                 self.timeline.forget(checkpoint)
                 continue
+            if doubts and not self._runs(family, live):
+                dropped.append(f"{checkpoint.shown()} was dropped: it has no room to run in.")
+                self.timeline.forget(checkpoint)
+                continue
             reason = self.unkept_reason
             self._stand_on(checkpoint, live)
+            self._restored = checkpoint
             told = self._told(checkpoint, reached, reason)
+            told.notes[:0] = dropped
             if self.files is not None and (outcomes := self.files.go(checkpoint.trail, live.pid)):
                 told.notes.append(f"Files that were changed since: {outcomes_text(outcomes)}.")
+            if self.unknown_files:
+                told.notes.append(f"{UNKNOWN}: {self.unknown_files}.")
             return told
         self._begin_again()
         if not family.is_alive:
@@ -198,18 +255,33 @@ class Lifecycle(Present):
         lost = depth(reached)
         calls = f": all {lost} calls since the start are lost" if lost else ""
         files = "; the files that calls have changed stay as they are" if self.trail is not None else ""
-        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}{files}."])
+        begins = f"No earlier state was kept: the image begins again, empty{calls}{files}."
+        return Restored(lost, [*dropped, begins])
+
+    @staticmethod
+    def _runs(family: Family, live: Connection) -> bool:
+        """Tell whether a process outlives a collection of its garbage."""
+        try:
+            live.request(Done, REHEARSAL_SECONDS, "rehearse")
+        except ImageError:
+            family.kill(live, waits=True)
+            # Its last words are about this trial, not about a call.
+            family.log.news()
+            return False
+        return True
 
     def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
         lost = depth(reached) - depth(checkpoint.past)
         if not lost:
             return Restored(0, [f"The state before is back (checkpoint {checkpoint.id})."])
         steps = steps_since(reached, checkpoint.past) or []
-        listed = "".join(f"\n- {step.shown()}" for step in steps[-MOST_LISTED:])
+        # A line that counts one call would be as long as the call.
+        left = len(steps) - MOST_LISTED if len(steps) > MOST_LISTED + 1 else 0
+        rows = [f"… {left} earlier ones", *(step.shown() for step in steps[left:])][0 if left else 1 :]
+        listed = "".join(f"\n- {row}" for row in rows)
         why = f", of which no state was kept ({reason})" if reason else ""
-        calls = "1 call" if lost == 1 else f"{lost} calls"
-        verb = "is" if lost == 1 else "are"
-        sentence = f"The state of {checkpoint.shown()} is back. Also lost {verb} {calls} after it{why}"
+        calls = f"{'is' if lost == 1 else 'are'} {counted(lost, 'call')}"
+        sentence = f"The state of {checkpoint.shown()} is back. Also lost {calls} after it{why}"
         return Restored(lost, [f"{sentence}{':' if listed else '.'}{listed}"])
 
     def target(self) -> Checkpoint:
@@ -232,7 +304,7 @@ class Lifecycle(Present):
         self._go_live(live)
         self.past = checkpoint.past
         self.unkept_reason = ""
-        self._heap_bytes = 0
+        self.is_behind, self.costs.heap_bytes = False, 0
         self.timeline.standing = checkpoint
 
     def _begin_again(self) -> None:
@@ -242,8 +314,9 @@ class Lifecycle(Present):
             if self.family is not None:
                 self.family.forget(promised.tag)
         self.promised.clear()
-        self.unkept_reason = ""
-        self._heap_bytes = 0
+        self.unkept_reason = self.told_reason = ""
+        self.has_told_thrift = False
+        self.is_behind, self.costs.heap_bytes = False, 0
         self.timeline.clear()
         self.moments.clear(self.family)
 
@@ -259,19 +332,20 @@ class Lifecycle(Present):
 
         `waits` for the end of the one that is left. Return what became of the files that go along, if any do.
         """
-        family, before = self.ready()
-        looks = checkpoint.looks if looks is None else looks
-        try:
-            live = self._come_alive(family, checkpoint.connection, looks)
-        except ImageError as error:
-            self.timeline.forget(checkpoint)
-            raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
-        family.kill(before, waits=waits)
-        checkpoint.looks = looks
-        self._stand_on(checkpoint, live)
-        if self.files is None:
-            return []
-        return self.files.go(checkpoint.trail, live.pid, moves=files)
+        with unbroken():
+            family, before = self.ready()
+            looks = checkpoint.looks if looks is None else looks
+            try:
+                live = self._come_alive(family, checkpoint.connection, looks)
+            except ImageError as error:
+                self.timeline.forget(checkpoint)
+                raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
+            family.kill(before, waits=waits)
+            checkpoint.looks = looks
+            self._stand_on(checkpoint, live)
+            if self.files is None:
+                return []
+            return self.files.go(checkpoint.trail, live.pid, moves=files)
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
         """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
@@ -293,8 +367,28 @@ class Lifecycle(Present):
         except ImageError as error:
             self.unkept_reason = str(error)
             return None
-        self._kept_at = monotonic()
+        self._note_kept(kept)
         return kept
+
+    def note_tests(self, code: str, before: Trail | None) -> None:
+        """Let tests that changed files since `before` be a call, so that an undo takes back these alone."""
+        family, live = self.surely_ready()
+        with self._or_unkept():
+            if self.unkept:
+                self.keep_now().trail = before
+        self.past = extended(self.past, Step(TESTS, code))
+        with self._or_unkept():
+            kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past)
+            kept.trail = self.trail
+            self._note_kept(kept)
+
+    @contextlib.contextmanager
+    def _or_unkept(self) -> Iterator[None]:
+        """Keep a state in the block, or note why that cannot be."""
+        try:
+            yield
+        except ImageError as error:
+            self.unkept_reason = str(error)
 
     def start_over(self) -> None:
         """Go on with a fresh live process; the checkpoints stay."""
@@ -312,25 +406,29 @@ class Lifecycle(Present):
             self.close()
             self._program, self._first_epoch = self._first_program, FRESH
         self.settle()
+        if self.family is not None:
+            # The copy of an error that has not come yet would be taken for one of the user's.
+            self.moments.settle(self.family)
         if self.live is not None and self.family is not None:
             self.family.kill(self.live, waits=True)
         # The processes of kept states end by themselves, and are not what evaluated code has left behind.
         kept = self.usage.kept_pids()
+        jobs = self.jobs.clear()
         self._begin_again()
         ended = self.usage.end_strays(kept)
         stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
         if self.files is not None:
             self.files.head = None
-        return [*ended, *stay]
+        return [*ended, *jobs, *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
-        family = Family(program(), heir_of=self.family)
+        family = start_family(program(), self.family)
         self.close()
         self._program, self.family, self._first_epoch = program, family, new_epoch()
         self.notes += family.notes
         self._watch(family)
-        self.usage.begin(family)
+        self.notes += self.usage.begin(family)
 
     def close(self) -> None:
         """End every process."""

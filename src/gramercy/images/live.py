@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from gramercy.errors import ImageGoneError
 from gramercy.images import asking, previews
+from gramercy.images.base import Answer
+from gramercy.images.checkpoints import LEFT_OUT
 from gramercy.images.connection import Evaluation
+from gramercy.images.deaths import hinted
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from gramercy.images.asking import Comparison
     from gramercy.images.base import (
-        Answer,
         CheckpointInfo,
         HistoryEntry,
         Measure,
@@ -42,15 +48,19 @@ if TYPE_CHECKING:
     )
     from gramercy.images.checkpoints import Step
     from gramercy.images.installing import Installation
-    from gramercy.images.present import Thrift
+    from gramercy.images.jobs import JobInfo
+    from gramercy.images.lines import Typist
     from gramercy.images.processes import Program
     from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
+    from gramercy.images.thrift import Thrift
     from gramercy.images.views import ImageView
 
 # Long enough for a test suite of a small project, short enough that a client has not given up before.
 DEFAULT_TIMEOUT = 60.0
 # A first compilation of a big library takes minutes.
 LOADING_SECONDS = 600.0
+# How long to wait for a job to take notice that it is to stop.
+STOPPING_SECONDS = 2.0
 
 
 class LiveImage:
@@ -94,9 +104,11 @@ class LiveImage:
         package: str | None = None,
         timeout: float | None = None,
         watch: Watcher | None = None,
+        typist: Typist | None = None,
     ) -> Reply:
-        """Evaluate every form of the code, in order."""
-        return self._runner.run(Evaluation("eval", code, self._seconds(timeout), package, watch))
+        """Evaluate every form of the code, in order; `typist` types the lines that it asks for."""
+        seconds = self._seconds(timeout)
+        return self._runner.run(Evaluation("eval", code, seconds, package, watch, typist=typist))
 
     async def aevaluate(
         self,
@@ -122,13 +134,47 @@ class LiveImage:
             Evaluation("eval", code, self.timeout if timeout is None else timeout, package, watch)
         )
 
+    def start_job(self, code: str, *, package: str | None = None) -> Reply:
+        """Begin work in the background, beside other calls; the reply has its number."""
+        self._lifecycle.jobs.free_place()
+        return self._runner.run(Evaluation("start_job", code, self.timeout, package))
+
+    def begin_job(self, code: str, *, package: str | None = None) -> Reply | Awaitable[Reply]:
+        """Begin it on the event loop."""
+        self._lifecycle.jobs.free_place()
+        return self._runner.begin(Evaluation("start_job", code, self.timeout, package))
+
+    def jobs(self) -> list[JobInfo]:
+        """List the work in the background, the oldest first."""
+        return self._lifecycle.jobs.all()
+
+    def read_job(self, number: int) -> JobInfo:
+        """Return what a job has printed since it was last read, and its reply once it is over."""
+        info, family = self._lifecycle.jobs.read(number), self._lifecycle.family
+        if info.reply is None or family is None:
+            return info
+        return msgspec.structs.replace(info, reply=hinted(info.reply, family.program))
+
+    def stop_job(self, number: int) -> JobInfo:
+        """Interrupt a job where it next runs code of its language; wait a moment for its end."""
+        jobs = self._lifecycle.jobs
+        owner = jobs.stopping(number)
+        if owner is not None:
+            with self._lock, contextlib.suppress(ImageGoneError):
+                owner.request(Answer, STOPPING_SECONDS, "stop_job", job=number)
+            deadline = monotonic() + STOPPING_SECONDS
+            while jobs.stopping(number) is not None and monotonic() < deadline:
+                sleep(STOPPING_SECONDS / 100)
+        return self.read_job(number)
+
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""
         return self._runner.run(Evaluation("compile", code, self._seconds(timeout), package))
 
-    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
-        """Load a system or import a package."""
-        return self._runner.run(Evaluation("load_system", system, self._loading_seconds(timeout, system)))
+    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
+        """Load a system or import a package; `take_up` what was edited, where the file was loaded before."""
+        op = "take_up" if take_up else "load_system"
+        return self._runner.run(Evaluation(op, system, self._loading_seconds(timeout, system)))
 
     async def acompile(
         self,
@@ -403,8 +449,7 @@ class LiveImage:
         return self._repeated_all(steps)
 
     def _repeated_all(self, steps: list[Step]) -> list[Reply | None]:
-        # Which restart was chosen is a decision about one stack: it cannot be run again.
-        return [None if step.interrupted or step.op == "restart" else self._repeated(step) for step in steps]
+        return [None if step.interrupted or step.op in LEFT_OUT else self._repeated(step) for step in steps]
 
     def _repeated(self, step: Step) -> Reply:
         return self._runner.run(Evaluation(step.op, step.code, self.timeout, step.package))

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 # Each is a process with one to ten MB of its own; who debugs looks at the last errors, not at all of them.
 MOST_MOMENTS = 4
 MOST_ATTEMPTS = 4
-# The copy is forked before the reply is written, so it has said hello by then or is about to.
-MEETING_SECONDS = 2.0
+# The copy is forked before the reply is written, so it has said hello by then or is about to; the rest is for
+# a machine that stalls.
+MEETING_SECONDS = 10.0
 # A look at a stack runs no code of the user's.
 ANSWER_SECONDS = 20.0
 # Characters of the log in the note about a death: the last lines say why.
@@ -96,6 +97,7 @@ class Moments:
         assert evaluation.keep is not None, "a moment was kept that was not asked for"  # noqa: S101
         moment = Moment(f"m{self._count}", evaluation.keep, evaluation, fault, parent)
         self._moments[moment.id] = moment
+        self.why_not = ""
         self.tidy(family)
         for oldest in list(self._moments.values())[:-MOST_MOMENTS]:
             self.drop(family, oldest)
@@ -129,12 +131,17 @@ class Moments:
         return moment.connection
 
     def find(self, word: str | None) -> Moment:
-        """Return a moment by its id, or the latest; raise ImageError with those there are."""
-        if word is None and self._moments:
+        """Return a moment by its id, or that of the last error; raise ImageError with those there are."""
+        if word is None and self._moments and not self.why_not:
             return next(reversed(self._moments.values()))
         found = self._moments.get(word or "")
         if found is not None:
             return found
+        if word is None and self._moments:
+            older = ", ".join(self._moments)
+            raise ImageError(
+                f"the last error left no moment: {self.why_not}; of earlier ones there are {older}"
+            )
         if not self._moments:
             why = f" (the last error left none: {self.why_not})" if self.why_not else ""
             raise ImageError(f"no moment of an error is kept{why}")
@@ -228,7 +235,7 @@ def evaluate_in_frame(runner: Runner, word: str | None, frame: int, evaluation: 
         printed = evaluation.wait.printed() if evaluation.wait else None
         failed = Reply(ok=False, error=ImageFault("MOMENT-GONE", message), elapsed_ms=evaluation.elapsed_ms())
         reply = with_output(failed, printed) if printed else failed
-    return _explained(evaluation, reply)
+    return _explained(evaluation, deaths.hinted(reply, family.program))
 
 
 def go_on(

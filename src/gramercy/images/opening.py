@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import ImageError, ImageStartError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import LANGUAGES, Environment, Files, Network
+from gramercy.images.environment import DISK_MB, LANGUAGES, Environment, Files, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
 from gramercy.images.python import landlock
@@ -98,8 +98,7 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     kind = KINDS.get(chosen)
     if chosen not in LANGUAGES and kind is None:
         names = (*LANGUAGES, *KINDS)
-        close = suggest(chosen, names)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(names)}"
+        hint = did_you_mean(chosen, names, f"there are {' and '.join(names)}")
         raise ImageError(f"there is no image language {chosen!r}: {hint}")
     place = check_project(project) if sandbox else project_directory(project)
     confinement = None if sandbox else Confinement.NONE
@@ -152,7 +151,9 @@ def equipped(program: Program, environment: Environment) -> Program:
         environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
         files=environment.files,
+        disk_mb=DISK_MB if environment.disk_mb is None else environment.disk_mb,
         kept=tuple(path for path in environment.kept if path.exists()),
+        reasons=environment.reasons,
     )
     saved = program.saved
 

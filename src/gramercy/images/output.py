@@ -14,7 +14,7 @@ import struct
 import termios
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,9 +25,38 @@ if TYPE_CHECKING:
 # stream, with room for all that a reply shows of one.
 HEADER = 4096
 AREA = 128 * 1024
-SIZE = HEADER + 2 * AREA
-# The number of the request that wrote last, the bytes in each area, the characters printed to each stream.
-_COUNTS = struct.Struct("=5I")
+# Of each job: a header, the ring that it prints to, and room for its reply.
+JOBS, RING, ROOM = 4, 128 * 1024, 64 * 1024
+JOB = HEADER + RING + ROOM
+FIRST_JOB = HEADER + 2 * AREA
+SIZE = FIRST_JOB + JOBS * JOB
+# Of a job: its number, whether it runs (1) or is over (2), the bytes of its reply, all that it has printed.
+_JOB_HEAD = struct.Struct("=4IQ")
+_OVER = 2
+# The number of the request that wrote last, the bytes in each area, the characters printed to each stream,
+# and the bytes of what is said behind these counters of the edited file that is being taken up.
+_COUNTS = struct.Struct("=6I")
+
+
+_ERASE = re.compile(r"\x1b\[[0-2]?K")
+
+
+def folded(text: str) -> str:
+    """Return what a terminal would show in the end: a carriage return writes over its line."""
+    if "\r" not in text:
+        return text
+    return "\n".join(_folded_line(line) if "\r" in line else line for line in text.split("\n"))
+
+
+def _folded_line(line: str) -> str:
+    shown = ""
+    # From the end: of what was written before, only what is longer shows, so the work stays linear.
+    for part in reversed(line.split("\r")):
+        plain = _ERASE.sub("", part)
+        shown += plain[len(shown) :]
+        if plain != part:
+            break
+    return shown
 
 
 class Printed(msgspec.Struct, frozen=True):
@@ -36,6 +65,24 @@ class Printed(msgspec.Struct, frozen=True):
     stdout: str = ""
     stderr: str = ""
     truncated: dict[str, int] = {}
+
+    def folded(self) -> Printed:
+        """Return the same as a terminal would show it."""
+        texts = {name: folded(getattr(self, name)) for name in ("stdout", "stderr")}
+        cut = {
+            name: total - len(getattr(self, name)) + len(texts[name])
+            for name, total in self.truncated.items()
+        }
+        return Printed(**texts, truncated=cut)
+
+
+class JobOutput(NamedTuple):
+    """What a job has printed lately, how much in all, how much of it is lost, and its reply at the end."""
+
+    text: bytes
+    written: int
+    dropped: int
+    reply: bytes | None
 
 
 class OutputMirror:
@@ -65,6 +112,27 @@ class OutputMirror:
         totals = {"stdout": (stdout, figures[2]), "stderr": (stderr, figures[3])}
         cut = {name: total for name, (text, total) in totals.items() if total > len(text)}
         return Printed(stdout, stderr, cut)
+
+    def read_attempt(self, request: int) -> bytes:
+        """Return what a request says of the edited file that it takes up; nothing when it takes up none."""
+        data = os.pread(self.fd, HEADER, 0)
+        number, *_, size = _COUNTS.unpack_from(data)
+        return data[_COUNTS.size :][:size] if number == request & 0xFFFFFFFF else b""
+
+    def read_job(self, slot: int, number: int, since: int) -> JobOutput | None:
+        """Return what a job has printed since so many bytes, and its reply; None where it has not begun."""
+        start = FIRST_JOB + slot * JOB
+        found, state, length, _, written = _JOB_HEAD.unpack(os.pread(self.fd, _JOB_HEAD.size, start))
+        if found != number & 0xFFFFFFFF:
+            return None
+        since = min(since, written)
+        kept = min(written - since, RING)
+        at = (written - kept) % RING
+        ring = start + HEADER
+        first = os.pread(self.fd, min(kept, RING - at), ring + at)
+        rest = os.pread(self.fd, kept - len(first), ring)
+        reply = os.pread(self.fd, min(length, ROOM), ring + RING) if state == _OVER else None
+        return JobOutput(first + rest, written, written - since - kept, reply)
 
     def _text(self, area: int, size: int) -> str:
         return os.pread(self.fd, min(size, AREA), HEADER + AREA * area).decode("utf-8", "replace")
@@ -123,7 +191,7 @@ class Log:
             data = self._joined()[-self._new :]
             dropped, self._dropped, self._new = self._dropped, 0, 0
         text = data.decode("utf-8", "replace")
-        text = _NOISE.sub("", text) if clean else text
+        text = folded(_NOISE.sub("", text) if clean else text)
         return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
 
     def _is_waiting(self) -> bool:

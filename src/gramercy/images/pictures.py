@@ -23,6 +23,11 @@ LARGEST = 750_000
 SVG = "image/svg+xml"
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP", SVG: "SVG"}
 _PNG = b"\x89PNG\r\n\x1a\n"
+_BEGINNINGS = {
+    "image/png": (_PNG,),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+}
 # Samples of a pixel by the colour type of a PNG.
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _HEAD = 13
@@ -51,9 +56,15 @@ def _amount(count: int) -> str:
 
 def is_picture(data: bytes) -> bool:
     """Tell whether bytes begin as a picture does that a model can be shown."""
-    return data.startswith((_PNG, b"\xff\xd8\xff", b"GIF87a", b"GIF89a")) or (
-        data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    )
+    return raster_format(data) is not None
+
+
+def raster_format(data: bytes) -> str | None:
+    """Return the media type of a picture made of pixels, by how it begins; None for anything else."""
+    for mime, beginnings in _BEGINNINGS.items():
+        if data.startswith(beginnings):
+            return mime
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def examine(data: bytes) -> Picture:

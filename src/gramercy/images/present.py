@@ -7,8 +7,8 @@ does.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +18,9 @@ from gramercy.images.base import Span
 from gramercy.images.bounds import Usage
 from gramercy.images.checkpoints import FRESH, MOST_LOOKS, Step, Timeline, depth, extended, first_words
 from gramercy.images.files.ledger import NOTHING
+from gramercy.images.jobs import Jobs
 from gramercy.images.moments import Moments
+from gramercy.images.thrift import Costs, Thrift
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,21 +29,14 @@ if TYPE_CHECKING:
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
     from gramercy.images.files.changes import FileChange
-    from gramercy.images.files.ledger import Account, Ledger, Trail
+    from gramercy.images.files.ledger import Account, Ledger
+    from gramercy.images.files.trails import Trail
     from gramercy.images.processes import Family
 
-# A checkpoint forks after the reply and says hello within milliseconds; this is for a loaded machine.
-MEETING_SECONDS = 2.0
-
-
-class Thrift(msgspec.Struct, frozen=True):
-    """When to make fewer checkpoints: the fork of a big heap takes long, and the next call waits for it.
-
-    From `heavy_bytes` of heap on, one in `seconds`.
-    """
-
-    heavy_bytes: int = 256 * 1024 * 1024
-    seconds: float = 2.0
+# A checkpoint forks after the reply and says hello within milliseconds. A machine that stalls must not cost a
+# state, and a copy that cannot come is known at once, by the end of its socket.
+MEETING_SECONDS = 10.0
+_NUMBER = re.compile(r"\d+")
 
 
 class Promised(msgspec.Struct):
@@ -67,8 +62,9 @@ class Present:
 
     def __init__(self, thrift: Thrift | None = None) -> None:
         self.thrift = thrift or Thrift()
-        self._heap_bytes = 0
-        self._kept_at = 0.0
+        self.costs = Costs()
+        # Whether the present state was not kept because it came too soon after another.
+        self.is_behind = False
         self._spare_tag: str | None = None
         # The epoch of the state that the program begins with: that of a saved one has a name of its own.
         self._first_epoch = FRESH
@@ -85,8 +81,14 @@ class Present:
         # For the next reply: sentences, and how many calls a death between two calls has lost.
         self.notes: list[str] = []
         self.lost = 0
+        self.jobs = Jobs()
         # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
+        # Why states are not kept, as a reply has told it: what lasts is told once.
+        self.told_reason = ""
+        self.has_told_thrift = False
+        # Why the kernel has ended processes of the image, until that is told; empty where it has not.
+        self.by_kernel = ""
         # What the image changes in its project; None where it has none, or may not write there.
         self.files: Ledger | None = None
         self.usage = Usage(self)
@@ -117,10 +119,10 @@ class Present:
         here = self._here = Span(kept, kept, epoch, epoch, sandbox)
         return here
 
-    def hear(self, connection: Connection, why_left: str = "") -> None:
+    def hear(self, connection: Connection, *, is_suite: bool = False) -> None:
         """Take what is changed in files from now on for the deed of a call in this process."""
         if self.files is not None:
-            self.files.begin(connection.pid, why_left)
+            self.files.begin(connection.pid, is_suite=is_suite)
 
     def heard(self) -> Account:
         """Return what the call that is over has changed in files."""
@@ -139,17 +141,29 @@ class Present:
                 tried += self.files.end_preview()
 
     @property
+    def unknown_files(self) -> str:
+        """Why not all files that were to go along on the last way to a state are known; empty if they are."""
+        return self.files.unknown if self.files is not None else ""
+
+    @property
     def trail(self) -> Trail | None:
         """What calls have changed in files so far."""
         return self.files.head if self.files is not None else None
 
-    def look_around(self) -> None:
-        """Note for the reply what the call has made that programs of the person would run."""
+    def look_around(self, *, is_dead: bool = False) -> None:
+        """Note for the reply what the call has made that programs of the person would run, and lost.
+
+        Of a call whose own process is dead, the error tells what the kernel has ended.
+        """
+        if self.by_kernel and not is_dead:
+            self.notes.append(f"Processes that evaluated code had started were ended: {self.by_kernel}.")
+            self.by_kernel = ""
         if self.family is not None and self.family.sentry is not None:
             self.notes += self.family.sentry.look()
 
     def _go_live(self, live: Connection | None) -> None:
         """Let another process be the live one, without the ends that the last one had in reserve."""
+        self.jobs.leave(self.live)
         self.live = live
         if self.family is not None:
             self.family.forget(self._spare_tag)
@@ -171,19 +185,21 @@ class Present:
         if self._spare_tag is not None:
             tag, self._spare_tag = self._spare_tag, None
             return tag
-        heavy = self._heap_bytes >= self.thrift.heavy_bytes
-        if heavy and monotonic() - self._kept_at < self.thrift.seconds:
+        if not self.costs.may_keep(self.thrift):
             return None
-        return family.new_tag()
+        tag = family.new_tag()
+        if family.is_scarce or self.usage.kept_bytes:
+            self.notes += self.usage.make_room(family)
+        return tag
 
     def new_moment_tag(self, family: Family) -> str | None:
-        """Return a tag for the moment of the next error; None where the heap is too big to keep one."""
+        """Return a tag for the moment of the next error; None where `thrift` forbids one."""
         self.moment_tag = self.tag_for_attempt(family)
         return self.moment_tag
 
     def tag_for_attempt(self, family: Family) -> str | None:
         """Return a tag for the moment of an attempt, which is another process than the live one."""
-        return None if self._heap_bytes >= self.thrift.heavy_bytes else family.new_tag()
+        return family.new_tag() if self.costs.may_keep_moment(self.thrift) else None
 
     def with_moment(
         self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
@@ -193,14 +209,14 @@ class Present:
             self.moment_tag = None
         if fault.has_moment and evaluation.keep is not None:
             moment = self.moments.add(family, evaluation, fault, parent)
+            self.costs.kept_moment()
+            if moment.connection is not None:
+                self.costs.measure(moment.connection)
             return msgspec.structs.replace(fault, moment=moment.id)
         # Whatever its process says, it may have left a copy all the same.
         family.forget(evaluation.keep)
         if evaluation.keep is None and fault.no_moment is None:
-            reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
-            fault = msgspec.structs.replace(
-                fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
-            )
+            fault = msgspec.structs.replace(fault, no_moment=self.costs.told(self.thrift))
         self.moments.why_not = fault.no_moment or ""
         return fault
 
@@ -214,9 +230,7 @@ class Present:
 
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
-        self._heap_bytes = reply.state.heap_bytes
-        if self._heap_bytes >= self.thrift.heavy_bytes and reply.error is None:
-            self._forget_moment()
+        self.costs.heap_bytes = reply.state.heap_bytes
         is_kept = reply.unkept is None and evaluation.tag is not None
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         step = evaluation.as_step(reply, look=reply.look and is_kept)
@@ -228,11 +242,12 @@ class Present:
                 self._forget_moment()
             self.unkept_reason = reply.unkept
         elif evaluation.tag is None:
-            size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
-            self.unkept_reason = f"the image has {size}, so a state is kept once in {seconds}"
+            self.unkept_reason = self.costs.told(self.thrift)
+            self.is_behind = True
         else:
             self.unkept_reason = ""
-            self._kept_at = monotonic()
+            self.is_behind = False
+            self.costs.kept()
             promised = Promised(
                 self.timeline.new_id(), evaluation.tag, evaluation.code, self.past, self.live, (), self.trail
             )
@@ -240,14 +255,26 @@ class Present:
             return None
         return self.unkept_reason
 
+    def is_news(self, evaluation: Evaluation, reason: str) -> bool:
+        """Tell whether a reply has to say why no state is kept: only where none has said the same before."""
+        if evaluation.tag is None:
+            is_told, self.has_told_thrift = self.has_told_thrift, True
+            return not is_told
+        # Numbers of threads and of objects differ from call to call.
+        reason = _NUMBER.sub("#", reason)
+        is_told, self.told_reason = self.told_reason == reason, reason
+        return not is_told
+
     def settle(self, seconds: float = MEETING_SECONDS) -> None:
         """Accept the checkpoints that the latest calls have made; wait for each at most so long."""
         while self.promised and self.family is not None:
-            promised = self.promised.popleft()
+            promised = self.promised[0]
             try:
                 self._take(promised, self.family.meet(promised.tag, seconds, parent=promised.parent))
             except ImageError:
                 self._miss(promised)
+            # Only now: the watch over the bounds ends what is neither promised nor kept.
+            self.promised.popleft()
 
     def collect(self) -> bool:
         """Accept the checkpoints that have said hello, without waiting; tell whether none is missing."""
@@ -259,7 +286,8 @@ class Present:
                 continue
             if connection is None:
                 return False
-            self._take(self.promised.popleft(), connection)
+            self._take(self.promised[0], connection)
+            self.promised.popleft()
         return True
 
     def give_up(self) -> None:
@@ -268,13 +296,15 @@ class Present:
 
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
+        self.costs.measure(connection)
         label = first_words(promised.code)
         checkpoint = self.timeline.add(connection, label, promised.past, known_as=promised.id)
         checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
         if self.files is not None and self.files.head is not None:
             kept = [each.trail for each in self.timeline.all()]
             self.files.tidy([*kept, *(each.trail for each in self.promised)])
-        self.notes += self.usage.shed(connection.pid, self.thrift.heavy_bytes)
+        with self.costs.counted():
+            self.notes += self.usage.shed(connection.pid, self.thrift.heavy_bytes)
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""

@@ -14,18 +14,21 @@ import re
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images.attempts import attempt_of, joined, printed_by
 from gramercy.images.base import ImageFault, Reply
 from gramercy.images.confine.seccomp import build_preview_filter
 from gramercy.images.connection import Wait, with_output
-from gramercy.images.deaths import broken
+from gramercy.images.deaths import NOT_RUN, broken, hinted
+from gramercy.images.files.states import NO_FILES
 from gramercy.images.output import OutputMirror
 from gramercy.images.python.landlock import TRUNCATE_SINCE, landlock_version
 from gramercy.images.wire import Done
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +45,6 @@ MOST_SHARED = 64 * 1024 * 1024
 MEMORY_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7, 8, 9))
 MIRROR = b"/memfd:gramercy-mirror"
 RIGHTS = {"r": 1, "w": 2, "x": 4}
-KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
 _AREA = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 
 
@@ -71,6 +73,22 @@ def preview(runner: Runner, code: str, package: str | None, seconds: float) -> R
     """Evaluate in a copy that gives up all its rights first and is killed afterwards; the lock is held."""
     lifecycle = runner.lifecycle
     family, live = lifecycle.surely_ready()
+    # A copy that cannot take up an edited file is thrown away, and another runs the old code.
+    back = True if family.program.language == "python" else None
+    fields: dict[str, Any] = {"code": code, "package": package, "back": back}
+    known = runner.declined.unknown_to(live)
+    reply = _in_a_copy(runner, family, live, {**fields, "declined": known}, seconds)
+    if not reply.spoiled:
+        return hinted(reply, family.program)
+    fields |= {"declined": {**(known or {}), **reply.spoiled}, "told": True}
+    again = hinted(_in_a_copy(runner, family, live, fields, seconds), family.program)
+    return joined(msgspec.structs.replace(again, notes=[*reply.notes, *again.notes]), printed_by(reply))
+
+
+def _in_a_copy(
+    runner: Runner, family: Family, live: Connection, fields: dict[str, Any], seconds: float
+) -> Reply:
+    lifecycle = runner.lifecycle
     copy = family.fork(live, "preview")
     try:
         # Confined first: that opens the null device, and the listener refuses what changes files.
@@ -78,8 +96,8 @@ def preview(runner: Runner, code: str, package: str | None, seconds: float) -> R
             confined(copy, family, CONFINING_SECONDS) as mirror,
             lifecycle.hear_attempts(copy.pid) as tried,
         ):
-            copy.send("eval", code=code, package=package)
-            runner.wait = Wait(copy, mirror, op="preview", code=code)
+            copy.send("eval", **fields)
+            runner.wait = Wait(copy, mirror, op="preview", code=fields["code"])
             reply = _previewed(runner.wait, seconds)
         return msgspec.structs.replace(reply, files=tried, span=lifecycle.span())
     finally:
@@ -93,10 +111,17 @@ def _previewed(wait: Wait, seconds: float) -> Reply:
     except ImageProtocolError as error:
         return Reply(ok=False, error=broken(error))
     except ImageGoneError:
+        attempt = attempt_of(wait)
+        if attempt is not None and wait.over is None:
+            told = [attempt.ended("in a copy of the image")]
+            return with_output(Reply(ok=False, notes=told, spoiled=attempt.marks), wait.printed())
         reply = None
     if reply is not None:
         return reply
     message = "The code would end the image, or would not stop when told to."
+    attempt = attempt_of(wait)
+    if attempt is not None:
+        message = f"Taking up {attempt.at} would not stop when told to. {NOT_RUN}"
     return with_output(Reply(ok=False, error=ImageFault("PREVIEW-DIED", message)), wait.printed())
 
 
@@ -110,7 +135,7 @@ def confined(copy: Connection, family: Family, seconds: float) -> Iterator[Outpu
         except ImageGoneError:
             raise _impossible("the copy ended when it was to give up its rights") from None
         except OSError as error:
-            raise _impossible(f"the copy cannot be looked at ({error.strerror})") from None
+            raise _impossible(f"the copy cannot be looked at ({reason_of(error)})") from None
         yield mirror
     finally:
         if mirror is not None:
@@ -185,7 +210,7 @@ def _open_way(directory: Path) -> str | None:
         is_connection = kind == stat.S_IFSOCK and sockets == 1
         is_path = not rights & (stat.S_IRUSR | stat.S_IWUSR)
         if not (is_file or is_nothing or is_connection or is_path):
-            return f"descriptor {link.name} is {KINDS.get(kind, 'open for writing')}"
+            return f"descriptor {link.name} is {NO_FILES.get(kind, 'open for writing')}"
     return None
 
 

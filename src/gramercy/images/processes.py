@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import deque
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
+from gramercy.images import groups
 from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate, with_start_hint
 from gramercy.images.handover import Ends
@@ -35,22 +37,28 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import PublishedPort
     from gramercy.images.files.listener import Listener
-    from gramercy.images.walls import Sentry
+    from gramercy.images.sentry import Sentry
+    from gramercy.images.walls import Walls
 
 # A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
 START_SECONDS = 30.0
+# Children that may have been dropped and not have ended yet: some of the kept states and moments.
+MOST_LEAVING = 64
 # A fork takes milliseconds, of a heap of gigabytes on a loaded machine some seconds.
 FORK_SECONDS = 10.0
 # How often a wait for a child checks whether its parent has died.
 TURN_SECONDS = 0.05
-# A child whose parent has ended has said hello by now, or never will: something else holds its end.
-ORPHAN_SECONDS = 0.1
+# A child whose parent has ended says hello within milliseconds, or never: something else holds its end. The
+# rest is for a machine that stalls and for hooks that run first in a forked process: the state would be lost.
+ORPHAN_SECONDS = 5.0
 # From SIGKILL to the end: the kernel may have gigabytes to free.
 STOP_SECONDS = 2.0
 # What a zygote that failed to start has printed is in the pipe already; this is for the thread that reads it.
 END_OF_LOG_SECONDS = 0.5
-# A process closes its socket a moment before its parent can reap it.
-FATE_SECONDS = 0.5
+# A process closes its socket a moment before its parent can reap it; the rest is for a loaded machine.
+FATE_SECONDS = 5.0
+# How often a wait for a live process that begins asks whether it has ended.
+BEGIN_TURN_SECONDS = 0.5
 FATE_TURN_SECONDS = 0.002
 
 
@@ -85,17 +93,30 @@ class Family:
         self.program = program
         self.notes = list(program.notes)
         self.relay: Relay | None = None
-        self.log = Log()
-        self.mirror = OutputMirror.make()
         self.directory = PrivateDirectory()
+        self.log, self.mirror = self._outputs()
         self._numbers = count(1)
         self._ends = Ends()
+        # The children met last. Those that are dropped end by themselves, a moment later.
+        self.met_pids: deque[int] = deque(maxlen=MOST_LEAVING)
         self._spawned: Spawned | None = None
         # Ends by itself when the last process has; closing waits for that.
         self.listener: Listener | None = None
         # Looks after control files of the project; None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
+
+    def _outputs(self) -> tuple[Log, OutputMirror | None]:
+        """Return where the processes write to; leave nothing behind where that cannot be made."""
+        log = None
+        try:
+            log = Log()
+            return log, OutputMirror.make()
+        except OSError:
+            if log is not None:
+                log.close_writer()
+            self.directory.remove()
+            raise
 
     def _start(self, heir_of: Family | None) -> Connection:
         try:
@@ -133,8 +154,8 @@ class Family:
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )
-        if self._spawned.walls is not None:
-            self.sentry = self._spawned.walls.sentry
+        walls: Walls | None = self._spawned.walls
+        self.sentry = walls.sentry if walls is not None else None
         if self.relay is not None:
             self.relay.start()
 
@@ -180,7 +201,7 @@ class Family:
         deadline = monotonic() + self.program.start_seconds
         while monotonic() < deadline and tag in self._ends:
             with contextlib.suppress(ImageGoneError):
-                return self.meet(tag, FATE_SECONDS)
+                return self.meet(tag, BEGIN_TURN_SECONDS)
             if not self.is_alive or self._told_by(self.zygote, pid).kind in ("exited", "signaled"):
                 break
         limit = f"{self.program.start_seconds:g} s"
@@ -195,6 +216,11 @@ class Family:
     def new_tag(self) -> str:
         """Return a name for a child to come; the request that names it takes the child's end along."""
         return self._ends.new()
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether few descriptors were left when the latest tag was made."""
+        return self._ends.is_scarce
 
     def forget(self, tag: str | None) -> None:
         """Wait no longer for the child with that tag."""
@@ -237,6 +263,7 @@ class Family:
         except ImageError:
             connection.close()
             raise
+        self.met_pids.append(connection.pid)
         return connection
 
     def wait_for_child(self, tag: str, seconds: float) -> None:
@@ -302,6 +329,21 @@ class Family:
         self.directory.remove()
         if self.mirror is not None:
             self.mirror.close()
+
+
+def start_family(program: Program, heir_of: Family | None = None) -> Family:
+    """Start the processes of an image: in a control group, or without one where that is what fails."""
+    try:
+        return Family(program, heir_of=heir_of)
+    except ImageStartError as error:
+        if not groups.scope(program.grants.memory_mb):
+            raise
+        groups.refuse("systemd gives no group")
+        try:
+            return Family(program, heir_of=heir_of)
+        except ImageStartError:
+            groups.allow()
+            raise error from None
 
 
 PREFIX = "gramercy-image-"

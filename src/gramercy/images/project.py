@@ -1,9 +1,6 @@
-"""The project of an image: its directory, its language, and what of it evaluated code must never write.
+"""The project of an image: its directory, its language, its git repository.
 
-A file in .git can name a program that the user's next git command runs outside of any sandbox, and a Python
-environment is full of programs and of code that runs when one of them starts; the files of editors and agents
-name programs too. Where there is none yet, `walls` takes the place. A repository deeper in the project is not
-protected, nor is a Makefile or a test: what a person runs by name is theirs to read first.
+What of it evaluated code must never write is found by `census`.
 """
 
 from __future__ import annotations
@@ -12,38 +9,27 @@ import contextlib
 import itertools
 import os
 import re
+import stat
+from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from gramercy.directories import config_home
 from gramercy.errors import SandboxError
+from gramercy.images.guarded import GIT
+from gramercy.text import reason_of
 
-GIT = ".git"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # Where git looks for what worktrees share; a directory of this name ends its search.
 COMMON = "commondir"
+# Makes a repository of a directory, beside objects and refs.
+HEAD = "HEAD"
+HOOKS = "hooks"
 # Read by programs that run beside the image and watch them: where absent, a placeholder takes the place,
 # since a look after the call would come too late.
 HELD = (".vscode", ".cursor", ".claude")
-_AGENT = "an agent reads for programs to run"
-_EDITOR = "an editor reads for programs to run"
-_HOOKS = "names programs that run at a commit"
-_PROGRAMS = "editors, shells and install_packages run programs from"
-# Read when a person opens a folder, enters a directory or commits, without being told to run anything: held
-# where they are there, else looked for. Not .github, .env or build files: what they do is asked for by name,
-# or shows in a review before it runs.
-LOOKED_AT = MappingProxyType(
-    {
-        **dict.fromkeys((".vscode", ".idea", ".zed", ".devcontainer", ".devcontainer.json"), _EDITOR),
-        **dict.fromkeys((".cursor", ".claude", ".mcp.json", ".gemini", ".codex", ".windsurf"), _AGENT),
-        **dict.fromkeys((".continue", ".opencode", "opencode.json", ".kiro", ".roo", ".amazonq"), _AGENT),
-        **dict.fromkeys((".envrc", "mise.toml", ".mise.toml"), "a shell reads when it enters the directory"),
-        **dict.fromkeys((".venv", "venv"), _PROGRAMS),
-        **dict.fromkeys((".husky", ".pre-commit-config.yaml", "lefthook.yml"), _HOOKS),
-    }
-)
-# Told and left where they are: they run nothing by themselves, and people and agents edit them all day.
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".cursorrules", ".windsurfrules")
-OWN = "gramercy.toml"
-OWN_POLICY = "gramercy-policy.toml"
 # Files at the top of a Python project, by the tools that make them.
 PYTHON_SIGNS = frozenset(
     ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
@@ -53,6 +39,13 @@ MOST_ENTRIES = 5_000
 # Of .gitmodules, which comes with the repository: no real one is bigger, and each entry is a bind mount.
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
+# Of git's config: files that include each other, bytes of one, and words in all.
+MOST_CONFIGS, LARGEST_CONFIG, MOST_WORDS = 20, 1 << 20, 10_000
+# Git knows some thirty hooks; others in the directory are called by them.
+MOST_HOOKS = 300
+# The value of a line; where it names hooks or another config, it counts before it is there.
+_VALUE = re.compile(r"(?im)^[ \t]*(?:\[[^\]\n]*\][ \t]*)?([\w-]+)[ \t]*=[ \t]*(.*?)[ \t]*$")
+_READ_BY_GIT = frozenset(("hookspath", "path"))
 _TOP = (
     "bin",
     "boot",
@@ -69,14 +62,15 @@ _TOP = (
     "run",
     "sbin",
 )
+# Directories that images of this process may write, or could.
+PROJECTS: set[Path] = set()
 SYSTEM_DIRECTORIES = frozenset(Path("/", name) for name in ("", *_TOP, "srv", "sys", "tmp", "usr", "var"))
 
 
 def check_project(project: str | Path) -> Path:
     """Return the real path of a project directory, or say why it cannot be one."""
     path = project_directory(project)
-    home = Path.home().resolve()
-    if path in SYSTEM_DIRECTORIES or path == home or path in home.parents:
+    if is_too_wide(path):
         raise SandboxError(
             f"{path} cannot be the project of an image, since evaluated code could write all that is in it: "
             "choose a directory below it"
@@ -92,16 +86,39 @@ def check_project(project: str | Path) -> Path:
             "its config, which names programs that git runs. Choose a work tree of it, or remove HEAD if it "
             "is not yours"
         )
+    PROJECTS.add(path)
     return path
+
+
+def is_too_wide(path: Path) -> bool:
+    """Tell whether a directory holds the home of the user or belongs to the system."""
+    home = Path.home().resolve()
+    return path in SYSTEM_DIRECTORIES or path == home or path in home.parents
 
 
 def is_repository(top: Path) -> bool:
     """Tell whether git would take a directory for a repository by what lies at its top."""
-    if not os.path.lexists(top / "HEAD"):
+    if not os.path.lexists(top / HEAD):
         return False
     if (top / COMMON).is_file() or (top / COMMON).is_symlink():
         return True
     return (top / "objects").exists() and (top / "refs").exists()
+
+
+def has_repository(project: str | Path) -> bool:
+    """Tell whether git finds a repository in the project itself, and so looks for none at its top."""
+    return os.path.lexists(f"{project}/{GIT}") and not is_empty(Path(project, GIT))
+
+
+def is_empty(path: Path) -> bool:
+    """Tell whether a path is a directory without entries, and no link to one."""
+    try:
+        if path.is_symlink():
+            return False
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def project_directory(project: str | Path) -> Path:
@@ -115,8 +132,7 @@ def project_directory(project: str | Path) -> Path:
             f"the project {project} is gone: the directory that this was started in was removed"
         ) from None
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SandboxError(f"the project {project} cannot be found: {reason}") from None
+        raise SandboxError(f"the project {project} cannot be found: {reason_of(error)}") from None
     if not is_there:
         raise SandboxError(f"the project {path} is not a directory")
     if not os.access(path, os.R_OK | os.X_OK):
@@ -138,47 +154,32 @@ def default_language(project: str | Path) -> str:
     # What a project is made with tells more than a script that lies in it.
     if (found or written) == {"python"}:
         return "python"
-    # Imported here: shutil loads the compressors, 5 ms that a server with named images saves.
-    from shutil import which
+    # Imported here: that module needs this one.
+    from gramercy.images.programs import find_program
 
-    return "sbcl" if which("sbcl") else "python"
-
-
-def protected_paths(project: Path) -> list[Path]:
-    """Return what an image must not write: .git, also of submodules, control files, Python environments."""
-    try:
-        with os.scandir(project) as entries:
-            # A link can be replaced, so that nothing is held by it.
-            found = {entry.name: entry for entry in entries if not entry.is_symlink()}
-    except OSError:
-        return []
-    names = [GIT, *LOOKED_AT, OWN, OWN_POLICY]
-    if GIT not in found or not (project / GIT / "HEAD").exists():
-        names.append(COMMON)
-    kept = [project / name for name in names if name in found and (name != COMMON or found[name].is_dir())]
-    modules = [project / name / GIT for name in _submodules(project)]
-    kept += [path for path in modules if path.exists() and path.resolve() == path]
-    kept += [Path(each.path) for each in found.values() if each.is_dir() and _is_environment(each.path)]
-    return list(dict.fromkeys(kept))
-
-
-def _is_environment(place: str) -> bool:
-    return os.path.exists(f"{place}/pyvenv.cfg") or os.path.isdir(f"{place}/conda-meta")  # noqa: PTH110, PTH112
+    return "sbcl" if find_program("sbcl") else "python"
 
 
 def work_tree(project: Path) -> Path | None:
     """Return the git work tree that a project is in, unless that contains the user's home or the system."""
-    home = Path.home().resolve()
-    for place in (project, *project.parents):
-        if place in SYSTEM_DIRECTORIES or place == home or place in home.parents:
-            return None
-        # An empty directory is a Placeholder, not a repository.
-        if (place / GIT).is_file() or (place / GIT / "HEAD").is_file():
-            return place
+    for place in _places_above(project, os.environ.get("HOME", "")):
+        # An empty directory is a Placeholder, not a repository. Texts: a call of a file tool asks for this.
+        if os.path.isfile(f"{place}/{GIT}") or os.path.isfile(f"{place}/{GIT}/{HEAD}"):  # noqa: PTH113
+            return Path(place)
     return None
 
 
-def _submodules(project: Path) -> list[str]:
+@lru_cache(maxsize=64)
+def _places_above(project: Path, home: str) -> tuple[str, ...]:
+    """Return a project and the directories above it that are not too wide to be a work tree."""
+    del home  # by which the answer is remembered
+    return tuple(
+        map(str, itertools.takewhile(lambda place: not is_too_wide(place), (project, *project.parents)))
+    )
+
+
+def submodules(project: Path) -> list[str]:
+    """Return the places that .gitmodules names, as far as they can be in the project."""
     try:
         with (project / ".gitmodules").open(encoding="utf-8", errors="replace") as file:
             text = file.read(LARGEST_MODULES_FILE)
@@ -186,3 +187,120 @@ def _submodules(project: Path) -> list[str]:
         return []
     names = re.findall(r"^\s*path\s*=\s*(\S.*?)\s*$", text, re.MULTILINE)
     return [name for name in names[:MOST_MODULES] if not name.startswith("/") and ".." not in name.split("/")]
+
+
+def named_by_git(project: Path) -> set[str]:
+    """Return what git's config names in the project for git to run or to read, by names from there.
+
+    Those are the directory of hooks and included configs, also absent ones, what links among the hooks lead
+    to, and every file that a word of a value means: a filter, a driver, an alias. Each word is tried, since
+    git has many settings that run one.
+    """
+    top = _tops.get(project) or work_tree(project)
+    if top is None:
+        return set()
+    _tops[project] = top
+    waiting = [*_configs(top)]
+    seen: set[str] = set()
+    found: set[str] = set()
+    prefix = f"{project}/"
+    hooks = [f"{os.path.dirname(waiting[0])}/{HOOKS}"]  # noqa: PTH120 - a text
+    while waiting and len(seen) < MOST_CONFIGS:
+        config = waiting.pop()
+        if config in seen:
+            continue
+        seen.add(config)
+        for place, is_read in _named_in(config, str(top)):
+            if is_read:
+                waiting.append(place)
+                hooks.append(place)
+            if place.startswith(prefix):
+                found.add(place[len(prefix) :])
+    linked = {place for folder in hooks for link in links_in(folder) for place in ends_of(link)}
+    found |= {place[len(prefix) :] for place in linked if place.startswith(prefix)}
+    return {name for name in found if GIT not in name.split("/")}
+
+
+def links_in(folder: str, *, deeper: bool = False) -> list[str]:
+    """Return the links right in a directory, or one step `deeper`, and itself where it is one."""
+    try:
+        status = os.lstat(folder)
+        # A link to a directory says nothing of when that has changed.
+        own, reached = ([], status) if stat.S_ISDIR(status.st_mode) else ([folder], os.stat(folder))  # noqa: PTH116
+        links, below = _listed(folder, reached.st_ino, reached.st_ctime_ns)
+    except OSError:
+        return []
+    return [*own, *links, *(link for each in below if deeper for link in links_in(each))]
+
+
+@lru_cache(maxsize=256)
+def _listed(folder: str, *state: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the links and the directories in a directory; it is read again when its state is another."""
+    del state
+    with os.scandir(folder) as found:
+        entries = list(itertools.islice(found, MOST_HOOKS))
+    links = tuple(entry.path for entry in entries if entry.is_symlink())
+    return links, tuple(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def ends_of(link: str) -> tuple[str, str]:
+    """Return where a link leads with one step, and where it ends; the directories above are resolved."""
+    folder, name = os.path.split(os.path.join(os.path.dirname(link), os.readlink(link)).rstrip("/"))  # noqa: PTH115, PTH118, PTH120
+    end = os.path.realpath(link)
+    return (f"{os.path.realpath(folder)}/{name}" if name not in (".", "..") else end), end
+
+
+# The work trees of projects, which stay where they are.
+_tops: dict[Path, Path] = {}
+
+
+@cache
+def _configs(top: Path) -> tuple[str, ...]:
+    """Return the files that git takes settings from in a work tree."""
+    place = top / GIT
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        place = Path(top, place.read_text().removeprefix("gitdir:").strip())
+    shared = place
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        shared = Path(place, (place / COMMON).read_text().strip())
+    users = (Path.home() / ".gitconfig", config_home() / "git" / "config")
+    return tuple(map(str, (shared / "config", place / "config.worktree", *users)))
+
+
+def _named_in(config: str, top: str) -> Iterator[tuple[str, bool]]:
+    """Yield the real places that values of a config may mean, and whether git reads or runs what is there."""
+    try:
+        status = os.stat(config)  # noqa: PTH116 - a text
+        words = _words(config, status.st_ino, status.st_size, status.st_ctime_ns)
+    except OSError:
+        return
+    for (word, is_read), base in itertools.product(words, (top, os.path.dirname(config))):  # noqa: PTH120 - a text
+        place = os.path.join(base, word)  # noqa: PTH118 - a text
+        if is_read or os.path.isfile(place):  # noqa: PTH113 - a text
+            # A link is what git opens, and leads to what it reads.
+            folder, name = os.path.split(place.rstrip("/"))
+            yield os.path.realpath(place), is_read
+            if name not in (".", ".."):
+                yield f"{os.path.realpath(folder)}/{name}", is_read
+
+
+@lru_cache(maxsize=64)
+def _words(config: str, *state: int) -> tuple[tuple[str, bool], ...]:
+    """Return words of a config that may be paths, and whether git reads or runs what is there.
+
+    It is read again when its state is another.
+    """
+    del state
+    with Path(config).open(encoding="utf-8", errors="surrogateescape") as file:
+        values = _VALUE.findall(file.read(LARGEST_CONFIG))
+    words: dict[tuple[str, bool], None] = {}
+    for key, value in values:
+        is_read = key.casefold() in _READ_BY_GIT
+        words[re.split(r"[ \t][#;]", value)[0].strip().strip('"'), is_read] = None
+        parts = [] if is_read else re.split(r"[\s\"'\\;|&<>()=!]+", value)
+        words |= dict.fromkeys((part, False) for part in parts)
+    home = str(Path.home())
+    # A word without a dot or a slash is a program on PATH, or no file at all.
+    paths = [(word, is_read) for word, is_read in words if is_read or "." in word or "/" in word]
+    found = [(f"{home}{word[1:]}" if word.startswith("~/") else word, is_read) for word, is_read in paths]
+    return tuple(each for each in found if each[0] and "\0" not in each[0])[:MOST_WORDS]

@@ -7,6 +7,7 @@ a moment.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from contextvars import copy_context
@@ -20,10 +21,13 @@ from msgspec.structs import force_setattr
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
+from gramercy.images.attempts import Declined, attempt_of, joined, printed_by
 from gramercy.images.base import HistoryEntry, ImageFault, Reply, Span
 from gramercy.images.checkpoints import epochs
 from gramercy.images.connection import Wait, with_output
+from gramercy.images.descriptors import Turn, told_scarcity
 from gramercy.images.files.ledger import NOTHING, Call
+from gramercy.images.lines import Lines
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
 from gramercy.images.present import MEETING_SECONDS
@@ -32,8 +36,8 @@ from gramercy.images.processes import TURN_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.connection import Evaluation
-    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.lifecycle import Lifecycle, Restored
     from gramercy.images.processes import Family
 
 T = TypeVar("T")
@@ -49,6 +53,9 @@ MOST_HISTORY = 50
 LONGEST_CODE = 100_000
 # Characters of the log in the note about a death: the last lines say why, the whole is not for a model.
 LOG_SHOWN = 1000
+KEPT_AGAIN = "States are kept again."
+# The type of the fault of an image whose call was not run, as an edited file failed.
+TAKE_UP_FAILED = "TakeUpFailed"
 
 
 class Runner:
@@ -57,11 +64,13 @@ class Runner:
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
         # Not reentrant: `arun` acquires it on the event loop and may release it on another thread.
-        self.lock = threading.Lock()
+        self.lock = Turn()
         # For `interrupt`: the wait for what runs now, in the live process or in the copy of a preview.
         self.wait: Wait | None = None
         # For `look`: the lock is held for a moment, and nothing runs.
         self.is_settling = False
+        # Edits that failed while they were taken up: no process tries them again.
+        self.declined = Declined()
         self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
 
     async def arun(self, evaluation: Evaluation) -> Reply:
@@ -101,7 +110,10 @@ class Runner:
         with self.lock:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
-            reply = self._begin(evaluation) or self._finish(evaluation)
+            try:
+                reply = self._begin(evaluation) or self._finish(evaluation)
+            finally:
+                evaluation.hang_up()
         if self.lifecycle.promised:
             background.later(self._settle)
         return reply
@@ -117,7 +129,7 @@ class Runner:
         if reply is None:
             return None
         wait.end()
-        return self._finished(evaluation, reply)
+        return self._settled(evaluation, reply)
 
     def _finish_and_release(self, evaluation: Evaluation) -> Reply:
         try:
@@ -133,12 +145,12 @@ class Runner:
         lifecycle = self.lifecycle
         for _attempt in range(2):
             try:
+                if lifecycle.is_behind and lifecycle.is_due():
+                    lifecycle.catch_up()
                 family, live = lifecycle.ready_to_run()
                 if family.sentry is not None:
                     lifecycle.notes += family.sentry.begin()
-                evaluation.tag = lifecycle.new_tag(family)
-                evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
-                evaluation.began = lifecycle.span()
+                self._provide(evaluation, family, live)
                 files = lifecycle.files
                 if files is not None and files.is_stirred:
                     files.begin(live.pid)
@@ -148,21 +160,38 @@ class Runner:
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
                 lifecycle.lost_tag(evaluation)
+                lifecycle.jobs.forget(evaluation.job)
                 lifecycle.ended_between_calls()
                 continue
             except ImageProtocolError as error:
                 lifecycle.lost_tag(evaluation)
                 return Reply(ok=False, error=ImageFault("INVALID-CODE", str(error)))
-            except ImageError as error:
-                return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
+            except (ImageError, OSError) as error:
+                lifecycle.lost_tag(evaluation)
+                return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", told_scarcity(error)))
             evaluation.wait = self.wait = Wait(
-                live, family.mirror, evaluation.watch, evaluation.op, evaluation.code
+                live, family.mirror, evaluation.watch, evaluation.op, evaluation.code, evaluation.lines
             )
             if evaluation.is_cancelled:
                 # Cancelled while it was being sent, when there was no wait to cut short yet.
                 threading.Thread(target=evaluation.cancel, name="gramercy-cancel", daemon=True).start()
             return None
         return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", "the image ends whenever it starts"))
+
+    def _provide(self, evaluation: Evaluation, family: Family, live: Connection) -> None:
+        """Give an evaluation what it takes along: names for copies of its process, a place for a job."""
+        lifecycle = self.lifecycle
+        evaluation.tag = lifecycle.new_tag(family)
+        evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+        evaluation.began = lifecycle.span()
+        if self.declined.marks:
+            self.declined.tell(evaluation, live)
+        evaluation.back = family.program.language == "python" and bool(evaluation.began.after)
+        if evaluation.typist is not None:
+            evaluation.hang_up()
+            evaluation.lines = Lines(evaluation.typist, live)
+        if evaluation.op == "start_job":
+            evaluation.job = lifecycle.jobs.begin(evaluation.code, family.mirror, live)
 
     def _finish(self, evaluation: Evaluation) -> Reply:
         wait, family = evaluation.wait, self.lifecycle.family
@@ -172,12 +201,18 @@ class Runner:
             if reply is None:
                 reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
-            return self._remember(evaluation, self._restored(family, evaluation, deaths.broken(error)))
+            return self._restored(family, evaluation, deaths.broken(error))
         except ImageGoneError:
-            return self._remember(evaluation, self._restored(family, evaluation))
+            return self._restored(family, evaluation)
+        except OSError as error:
+            raise ImageError(told_scarcity(error)) from error
         if reply is None:
-            killed = deaths.killed(evaluation.seconds)
-            return self._remember(evaluation, self._restored(family, evaluation, killed))
+            return self._restored(family, evaluation, deaths.killed(evaluation.seconds))
+        return self._settled(evaluation, reply)
+
+    def _settled(self, evaluation: Evaluation, reply: Reply) -> Reply:
+        if reply.spoiled:
+            return self._without_edits(evaluation, reply)
         return self._finished(evaluation, reply)
 
     def _soon(self, wait: Wait, seconds: float) -> Reply | None:
@@ -199,43 +234,74 @@ class Runner:
         lifecycle = self.lifecycle
         self.wait = None
         lifecycle.look_around()
+        reply = self._with_jobs(evaluation, reply) if lifecycle.jobs.runs else reply
         account, files = NOTHING, lifecycle.files
         if files is not None and files.is_stirred:
             account = files.finish()
         elif files is not None:
             files.call = None
-        if reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING:
-            # The short way for what only looks: nothing to keep and nothing to add.
+        is_plain = reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING
+        if is_plain and not lifecycle.told_reason:
+            # The short way for what only looks, and no threads run: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
             return self._remember(evaluation, reply)
         more: dict[str, Any] = {"files": account.files} if account.files or reply.files else {}
         if account.notes:
             lifecycle.notes = [*lifecycle.notes, *account.notes]
+            more["unknown_files"] = account.unknown_text
         if lifecycle.notes:
             more["notes"], lifecycle.notes = [*lifecycle.notes, *reply.notes], []
             more["lost"], lifecycle.lost = lifecycle.lost, 0
         if reply.unchanged:
             lifecycle.looked(evaluation)
         else:
-            unkept = lifecycle.changed(evaluation, reply)
-            if unkept is not None:
-                # What is said of the newest state must count those that have not come yet.
-                lifecycle.settle()
-                more["unkept"] = unkept
-                more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
-            self._add_log(more, reply)
+            self._note_change(evaluation, reply, more)
+        self._add_log(more, reply)
         if reply.error is not None:
             more["error"] = self._with_moment(evaluation, self._explained(evaluation, reply.error))
         elif evaluation.wait is not None and evaluation.wait.is_late:
             more["notes"] = [*more.get("notes", reply.notes), deaths.caught(evaluation.seconds)]
         return self._remember(evaluation, msgspec.structs.replace(reply, **more) if more else reply)
 
+    def _with_jobs(self, evaluation: Evaluation, reply: Reply) -> Reply:
+        """Return the reply with the number of the job that it has begun; say which others are over."""
+        jobs = self.lifecycle.jobs
+        if evaluation.job is not None and reply.ok:
+            reply = msgspec.structs.replace(reply, job=evaluation.job[0])
+        elif evaluation.job is not None:
+            jobs.forget(evaluation.job)
+        ended = jobs.told(but=reply.job)
+        self.lifecycle.notes += ended
+        if ended and reply.unchanged and not jobs.runs:
+            # What the job has changed is kept by no call of its own.
+            with contextlib.suppress(ImageError):
+                self.lifecycle.keep_now()
+        return reply
+
+    def _note_change(self, evaluation: Evaluation, reply: Reply, more: dict[str, Any]) -> None:
+        """Note a call that may have changed something; add to its reply what has to be said of its state."""
+        lifecycle, told = self.lifecycle, ""
+        unkept = lifecycle.changed(evaluation, reply)
+        if unkept is not None:
+            # What is said of the newest state must count those that have not come yet.
+            lifecycle.settle()
+            more["unkept"] = unkept
+            told = self._untaken(unkept) if lifecycle.is_news(evaluation, unkept) else ""
+        elif lifecycle.told_reason:
+            lifecycle.told_reason, told = "", KEPT_AGAIN
+        if told:
+            more["notes"] = [*more.get("notes", reply.notes), told]
+
     def _explained(self, evaluation: Evaluation, fault: ImageFault) -> ImageFault:
         """Name the limit that a fault ran into, if it did: time or memory."""
         if evaluation.wait is not None and evaluation.wait.is_late and fault.interrupted:
+            if fault.type == TAKE_UP_FAILED:
+                return deaths.not_run(deaths.late(fault, evaluation.seconds, "Taking up edited files"))
             return deaths.late(fault, evaluation.seconds)
         family = self.lifecycle.family
-        return fault if family is None else deaths.with_memory_hint(fault, family.program)
+        if family is None:
+            return fault
+        return deaths.with_hint(fault, family.program, has_input=evaluation.typist is not None)
 
     def _with_moment(self, evaluation: Evaluation, fault: ImageFault) -> ImageFault:
         """Name the moment that the failed call has left."""
@@ -251,9 +317,11 @@ class Runner:
         if standing is None:
             return f"No state was kept after this call: {reason}."
         count = lifecycle.unkept
+        # Threads may last, and then there is another way.
+        more = "" if lifecycle.is_behind else "; later, undo by replay runs the calls since then again"
         if count == 1:
-            return f"No state was kept after this call: {reason}. Undo goes back to {standing.shown()}."
-        newest = f"The newest one is {standing.shown()}, {count} calls ago"
+            return f"No state was kept after this call: {reason}. Undo goes back to {standing.shown()}{more}."
+        newest = f"The newest one is {standing.shown()}, {count} calls ago{more}"
         return f"No state was kept after this call: {reason}. {newest}."
 
     def _add_log(self, more: dict[str, Any], reply: Reply) -> None:
@@ -273,10 +341,14 @@ class Runner:
             account = self.lifecycle.heard()
             if account.files or account.notes:
                 notes = [*reply.notes, *account.notes]
-                reply = msgspec.structs.replace(reply, files=account.files, notes=notes)
+                reply = msgspec.structs.replace(
+                    reply, files=account.files, notes=notes, unknown_files=account.unknown_text
+                )
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
+        if evaluation.printed is not None:
+            reply = joined(reply, evaluation.printed)
         began, span = evaluation.began, self.lifecycle.span()
         if began is not None and began is not span:
             span = Span(began.after, span.after, began.epoch, span.epoch, span.sandbox)
@@ -310,25 +382,75 @@ class Runner:
             if fault is None:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
-        lifecycle.look_around()
+        lifecycle.look_around(is_dead=True)
         # It may have left a copy before it died, of which no reply tells.
         family.forget(evaluation.keep)
         lifecycle.lost_tag(evaluation)
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
+        attempt = attempt_of(evaluation.wait)
         log = family.log.news(clean=False)
         account = lifecycle.heard()
-        restored = lifecycle.restore(family)
-        notes, lost = [*lifecycle.notes, *restored.notes], lifecycle.lost + restored.lost
-        lifecycle.notes, lifecycle.lost = [], 0
-        if log.strip():
-            notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
+        has_died, fault = fault is None, fault or deaths.died(log, fate)
+        restored = lifecycle.restore(family, doubts=deaths.is_about_memory(fault))
+        last = [f"The last of its log: {log.strip()[-LOG_SHOWN:]}"] if log.strip() else []
         excess = lifecycle.usage.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
-        fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
+        told = []
+        if attempt is not None:
+            self.declined.add(attempt.marks)
+            why = excess or (deaths.cause(log, fate) if has_died else fault.message)
+            is_late = fault.interrupted
+            told = [attempt.stayed() if is_late else attempt.ended(why)]
+            if self._may_repeat(evaluation, restored) and not is_late:
+                return self._again(evaluation, [*told, *last], printed.folded())
+            late = deaths.not_run(deaths.killed(evaluation.seconds, f"Taking up {attempt.at}"))
+            fault = late if is_late else deaths.unready(attempt.at, why)
+        fault = deaths.with_memory_hint(fault, family.program)
+        notes, lost = [*lifecycle.notes, *told, *restored.notes], lifecycle.lost + restored.lost
+        notes += [*lifecycle.jobs.told(), *last]
+        lifecycle.notes, lifecycle.lost = [], 0
         elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
         reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
-        return with_output(reply, printed)
+        if account.unknown:
+            reply = msgspec.structs.replace(reply, unknown_files=account.unknown_text)
+        return self._remember(evaluation, with_output(reply, printed))
+
+    @staticmethod
+    def _may_repeat(evaluation: Evaluation, restored: Restored) -> bool:
+        """Tell whether a call can run after an edit has failed, in the state that it was sent to."""
+        wait = evaluation.wait
+        is_stopped = evaluation.is_cancelled or (wait is not None and (wait.is_late or wait.over is not None))
+        return evaluation.back and not evaluation.is_repeated and not is_stopped and not restored.lost
+
+    def _again(self, evaluation: Evaluation, notes: list[str], printed: Printed) -> Reply:
+        """Run a call with the code that there was before an edit which has failed."""
+        self.lifecycle.notes += notes
+        self.lifecycle.jobs.forget(evaluation.job)
+        evaluation.job = evaluation.wait = None
+        evaluation.is_repeated, evaluation.printed = True, printed
+        return self._begin(evaluation) or self._finish(evaluation)
+
+    def _without_edits(self, evaluation: Evaluation, reply: Reply) -> Reply:
+        """Go back to the state before an edit that has failed, and run the call with the code there was."""
+        lifecycle, family = self.lifecycle, self.lifecycle.family
+        assert family is not None, "a reply came from no process"  # noqa: S101 - for the type checker
+        if lifecycle.live is not None:
+            family.kill(lifecycle.live)
+        lifecycle.look_around(is_dead=True)
+        family.forget(evaluation.keep)
+        lifecycle.lost_tag(evaluation)
+        lifecycle.heard()
+        restored = lifecycle.restore(family)
+        self.declined.add(reply.spoiled)
+        fault, notes = reply.error, restored.notes if restored.lost else []
+        if fault is None or fault.interrupted or not self._may_repeat(evaluation, restored):
+            fault = fault and self._explained(evaluation, fault)
+            reply = msgspec.structs.replace(
+                reply, notes=[*reply.notes, *notes], lost=restored.lost, error=fault
+            )
+            return self._remember(evaluation, reply)
+        return self._again(evaluation, reply.notes, printed_by(reply))
 
     def _settle_later(self) -> None:
         asyncio.get_running_loop().call_later(SETTLE_SECONDS, background.later, self._settle)
@@ -359,13 +481,21 @@ class Runner:
 _waiting: list[None] = []
 
 
-def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> asyncio.Future[T]:
+class Work(asyncio.Future[T]):
+    """The result of work on a thread; after a cancellation `end` still gets it, when the work has stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.end: asyncio.Future[T] = loop.create_future()
+
+
+def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> Work[T]:
     """Run blocking work on a thread of its own; when the future is cancelled, call `cancel` on another one.
 
     Not on a pool: evaluations that take hours would use up its threads.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    future: Work[T] = Work(loop)
 
     def run() -> None:
         _waiting.append(None)
@@ -391,18 +521,20 @@ def _heed_cancellation(cancel: Callable[[], object], future: asyncio.Future[Any]
 
 def _tell(
     loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[T],
+    future: Work[T],
     *,
     value: T | None = None,
     error: Exception | None = None,
 ) -> None:
     def settle() -> None:
-        if future.done():
-            return
         if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)  # type: ignore[arg-type]  # None only where T has it
+            future.end.cancel()
+            if not future.done():
+                future.set_exception(error)
+            return
+        for each in (future, future.end):
+            if not each.done():
+                each.set_result(value)  # type: ignore[arg-type]  # None only where T has it
 
     # A loop that was stopped while the thread worked is closed by now.
     if not loop.is_closed():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from enum import StrEnum
@@ -21,9 +20,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import SandboxError
+from gramercy.images.census import census
 from gramercy.images.confine.seccomp import MACHINES
-from gramercy.images.environment import Files, Network, Sandbox
-from gramercy.images.project import GIT, protected_paths
+from gramercy.images.environment import DISK_MB, Files, Network, Sandbox
+from gramercy.images.groups import told_bound
+from gramercy.images.guarded import GIT
+from gramercy.images.programs import find_program, none_on_path, passed_over
 from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ TEMPORARY_BYTES = 512 * 1024 * 1024
 SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 # Inside there is one user, with a name, since many programs look themselves up in /etc/passwd.
 INNER_ID = "1000"
-PASSWD_DIRECTORY = Path(__file__).resolve().parent / "confine"
+OWN_FILES = Path(__file__).resolve().parent / "confine"
+NAME_FILES = ("hosts", "nsswitch.conf")
 # For Landlock; bubblewrap makes devices of its own.
 DEVICES = ("/dev/full", "/dev/null", "/dev/zero")
 READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/proc")
@@ -77,7 +80,9 @@ class Grants(msgspec.Struct, frozen=True):
     `private` is a directory of its own, with one for temporary files where /tmp is not private. `memory_mb`
     limits the private writable memory of each process. `aliases` are (real path, name) of what is readable
     under a name that outside goes through symbolic links. `kept` may only be read, although it is in the
-    project.
+    project, with `reasons` by path; so may `held`, what programs of the person run later, which is looked for
+    where it is not given.
+    `disk_mb` is what one call may write to the project.
     """
 
     readable: tuple[Path, ...] = ()
@@ -90,6 +95,9 @@ class Grants(msgspec.Struct, frozen=True):
     network: Network = Network.NONE
     files: Files = Files.WRITE
     kept: tuple[Path, ...] = ()
+    reasons: Mapping[str, str] = msgspec.field(default_factory=dict)
+    held: tuple[Path, ...] | None = None
+    disk_mb: int = DISK_MB
 
     @property
     def temporary(self) -> Path | None:
@@ -129,18 +137,19 @@ def in_force(*, sandbox: bool, required: Sandbox | None = None) -> Confinement:
 def told_confinement(confinement: Confinement) -> str:
     """Return one line for people on how images are confined; stronger words where that is weaker."""
     if confinement is Confinement.BUBBLEWRAP:
-        return "sandbox: bubblewrap"
+        return f"sandbox: bubblewrap, {told_bound()}"
     open_ways = "; ".join(weaknesses(confinement))
     if confinement is Confinement.NONE:
         return f"WARNING, no sandbox: {open_ways}"
     lacking = why_not(Confinement.BUBBLEWRAP)
-    return f"WARNING, the weaker sandbox, landlock ({lacking}); it does not hold back: {open_ways}"
+    told = f"WARNING, the weaker sandbox, landlock ({lacking}); it does not hold back: {open_ways}"
+    return f"{told}; {told_bound()}"
 
 
 def why_not(confinement: Confinement) -> str | None:
     """Return why a confinement cannot be used here, or None when it can; tried once in each process."""
     if confinement is Confinement.BUBBLEWRAP:
-        return _why_not_bubblewrap(shutil.which("bwrap"))
+        return _why_not_bubblewrap(find_program("bwrap"))
     if confinement is Confinement.LANDLOCK:
         return _why_not_landlock()
     return None
@@ -150,7 +159,7 @@ def why_not(confinement: Confinement) -> str | None:
 def _why_not_bubblewrap(program: str | None) -> str | None:
     """Run `true` under the real options: user namespaces may be disabled."""
     if program is None:
-        return "bubblewrap is not installed"
+        return "; ".join(["bubblewrap is not installed", *passed_over("bwrap")])
     try:
         done = subprocess.run(  # noqa: S603 - our own words
             [program, *bubblewrap_options(Grants()), "--", "true"],
@@ -186,7 +195,7 @@ def weaknesses(confinement: Confinement) -> tuple[str, ...]:
     return (
         "names and command lines of other processes",
         "names, sizes and times of files outside that are guessed",
-        "making .git where there is none",
+        "making .git where there is none, until it is moved aside",
         "filling the disk with temporary files",
         *signals,
     )
@@ -207,7 +216,10 @@ def confined_command(
     """
     if confinement is Confinement.BUBBLEWRAP:
         words = bubblewrap_options(grants, seccomp=seccomp, options=options)
-        return [shutil.which("bwrap") or "bwrap", *words, "--", *command]
+        program = find_program("bwrap")
+        if program is None:
+            raise SandboxError(f"bubblewrap is gone: {none_on_path('bwrap')}")
+        return [program, *words, "--", *command]
     if confinement is Confinement.LANDLOCK:
         return [*_landlock(grants), "--", *command]
     return command
@@ -247,7 +259,15 @@ def _landlock_project(grants: Grants) -> list[str]:
         return []
     if grants.files is Files.READ:
         return ["--read", str(project)]
-    return ["--read", str(project), *_landlock_below(project, {*protected_paths(project), *grants.kept})]
+    return ["--read", str(project), *_landlock_below(project, set(_read_only(project, grants)))]
+
+
+def _read_only(project: Path, grants: Grants) -> tuple[Path, ...]:
+    """Return what of the project may only be read."""
+    held = grants.held
+    if held is None:
+        held = tuple(project / name for name in census(project).held)
+    return (*held, *grants.kept)
 
 
 def _landlock_below(place: Path, kept: set[Path]) -> list[str]:
@@ -272,8 +292,9 @@ def bubblewrap_options(
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
     words += ["--uid", INNER_ID, "--gid", INNER_ID]
     words += ["--args", str(options)] if options is not None else []
-    network = [word for path in NETWORK_FILES for word in _if_there(path)] if is_open else []
-    words += [*_system(), *network, *_devices(), *_paths(grants), "--remount-ro", "/"]
+    # Without a network only its own names are there: servers in the image listen on localhost.
+    network = [word for path in NETWORK_FILES for word in _if_there(path)] if is_open else _own(*NAME_FILES)
+    words += [*_system(), *network, *_devices(grants.memory_mb), *_paths(grants), "--remount-ro", "/"]
     return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
 
 
@@ -295,18 +316,23 @@ def _system() -> list[str]:
         words += ["--symlink", str(path.readlink()), str(path)] if is_link else _if_there(path)
     for path in SYSTEM_FILES:
         words += _if_there(path)
-    for name in ("passwd", "group"):
-        words += ["--ro-bind", str(PASSWD_DIRECTORY / name), f"/etc/{name}"]
-    return words
+    return words + _own("passwd", "group")
+
+
+def _own(*names: str) -> list[str]:
+    """Bind files of our own below /etc."""
+    return [word for name in names for word in ("--ro-bind", str(OWN_FILES / name), f"/etc/{name}")]
 
 
 def _if_there(path: Path) -> list[str]:
     return ["--ro-bind-try", str(path), str(path)]
 
 
-def _devices() -> list[str]:
+def _devices(memory_mb: int | None) -> list[str]:
+    # Files there are memory that outlives its process: never more than the image may use.
+    most = TEMPORARY_BYTES if memory_mb is None else min(TEMPORARY_BYTES, memory_mb << 20)
     shared = [*_if_known("--size", str(SHARED_MEMORY_BYTES)), "--tmpfs", "/dev/shm"]  # noqa: S108 - private
-    temporary = [*_if_known("--size", str(TEMPORARY_BYTES)), "--tmpfs", "/tmp"]  # noqa: S108 - private
+    temporary = [*_if_known("--size", str(most)), "--tmpfs", "/tmp"]  # noqa: S108 - private
     # For root outside, files below /proc/sys are its own, writable without any capability.
     processes = ["--proc", "/proc", "--remount-ro", "/proc"]
     return [*processes, "--dev", "/dev", *shared, "--remount-ro", "/dev", *temporary]
@@ -320,7 +346,7 @@ def _paths(grants: Grants) -> list[str]:
     binds += [(name, "--ro-bind") for name in sources]
     if grants.project is not None:
         binds.append((grants.project, "--ro-bind" if grants.files is Files.READ else "--bind"))
-        binds += [(path, "--ro-bind") for path in (*protected_paths(grants.project), *grants.kept)]
+        binds += [(path, "--ro-bind") for path in _read_only(grants.project, grants)]
     words = []
     for path, option in sorted(binds, key=lambda bind: len(bind[0].parts)):
         words += [option, str(sources.get(path, path)), str(path)]
@@ -334,7 +360,7 @@ def _if_known(option: str, *values: str) -> list[str]:
 @cache
 def _help() -> frozenset[str]:
     """Return the words of bwrap --help: older versions lack some options."""
-    program = shutil.which("bwrap")
+    program = find_program("bwrap")
     if program is None:
         return frozenset()
     try:

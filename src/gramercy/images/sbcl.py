@@ -6,7 +6,6 @@ program inside.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -31,6 +30,7 @@ from gramercy.images.caches import (
 from gramercy.images.connection import as_plist
 from gramercy.images.environment import BESIDE_HEAP_MB, Finding, Network, Status, memory_for
 from gramercy.images.processes import FORK_SECONDS, Program
+from gramercy.images.programs import find_program, none_on_path
 from gramercy.images.sandbox import Confinement, Grants
 from gramercy.images.systems import Systems, find_systems, why_unusable
 
@@ -48,11 +48,9 @@ INSTALL = "apt-get install sbcl"
 
 def find_sbcl() -> str:
     """Return the path of SBCL, or say how to get it."""
-    found = shutil.which("sbcl")
+    found = find_program("sbcl")
     if found is None:
-        raise ImageStartError(
-            f"there is no sbcl on PATH: install it with '{INSTALL}', or use the python image"
-        )
+        raise ImageStartError(f"{none_on_path('sbcl')}: install it with '{INSTALL}', or use the python image")
     return found
 
 

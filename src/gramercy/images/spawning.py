@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import select
 import signal
 import subprocess
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gramercy.images.caches import on_standard_error
+from gramercy.images.caches import write_line
 from gramercy.images.confine.seccomp import build_filter
 from gramercy.images.environment import Files
+from gramercy.images.groups import scope, scope_environment
+from gramercy.images.kin import living
 from gramercy.images.sandbox import (
     Confinement,
     Grants,
@@ -26,7 +29,7 @@ from gramercy.images.sandbox import (
     confined_command,
     environment_options,
 )
-from gramercy.images.walls import Walls
+from gramercy.images.walls import Walls, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +41,17 @@ SURELY_EMPTY = 2
 MOST_GENERATIONS = 1000
 # Limits are set by a shell: Python code between fork and exec (preexec_fn) is not safe with threads.
 # RLIMIT_DATA (-d), not RLIMIT_AS: libraries map far more addresses than they use memory. No core dumps (-c).
-_LIMIT = 'ulimit -c 0; ulimit -d "$1" 2>/dev/null; shift; exec "$@"'
+_LIMIT = """
+ulimit -c 0
+ulimit -d "$1" 2>/dev/null
+ulimit -S -n "$2"
+ulimit -H -n "$3"
+shift 3
+exec "$@"
+"""
+# Each descriptor can hold memory of the kernel, a socket some 400 KB. The first is what programs have on most
+# systems; the second leaves room above it for the image's own connection.
+DESCRIPTORS, MOST_DESCRIPTORS = 1024, 4096
 # Without a pid namespace a busy image would outlive this process when that is killed: this shell waits for
 # EOF on a pipe of ours and then kills the session of the first process.
 _WATCH = """
@@ -71,8 +84,11 @@ class Spawned:
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
         self.walls: Walls | None = None
+        if grants.project:
+            remove_leftovers(grants.project)
         if grants.project and confinement is not Confinement.NONE and grants.files is Files.WRITE:
             self.walls = Walls(grants.project, grants.kept, holds=self._is_namespaced)
+            grants = msgspec.structs.replace(grants, held=self.walls.held)
         try:
             self._process = _start(command, confinement, grants, log, inherited)
             if not self._is_namespaced:
@@ -133,7 +149,7 @@ class Spawned:
                 self._watch.stdin.close()
         if self.walls is not None:
             for line in self.walls.leave():
-                on_standard_error(line)
+                write_line(line)
             self.walls = None
 
 
@@ -160,10 +176,12 @@ def _start(
             # The user's variables are for the image only, not for the shell and bubblewrap.
             environment = child_environment(confinement, msgspec.structs.replace(grants, environment={}))
         words = confined_command(command, confinement, grants, seccomp=seccomp, options=options)
+        if group := scope(grants.memory_mb):
+            words, environment = [*group, *words], {**environment, **scope_environment()}
         passed = tuple(each for each in (*inherited, seccomp, options) if each is not None)
         return _on_lasting_thread(
             lambda: subprocess.Popen(  # noqa: S603 - our own words
-                ["/bin/sh", "-c", _LIMIT, "sh", limit, *words],
+                ["/bin/sh", "-c", _LIMIT, "sh", limit, *_descriptors(), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -175,6 +193,13 @@ def _start(
         )
 
 
+def _descriptors() -> tuple[str, str]:
+    """Return how many descriptors a process of an image may have, and may ask for: never more than here."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    return str(min(DESCRIPTORS, most)), str(most)
+
+
 def _watch(leader: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own words
         ["/bin/sh", "-c", _WATCH, "sh", str(leader)],
@@ -183,6 +208,8 @@ def _watch(leader: int) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
+        # The user's variables may be secrets, and other processes of the user's can read those of this one.
+        env={"PATH": os.defpath},
     )
 
 
@@ -236,11 +263,11 @@ def _kin(leader: int) -> list[int]:
 
     The leader is a subreaper, so that a descendant that loses its parent stays one.
     """
-    running = _running()
-    found = {process for process, (_, session) in running.items() if session == leader}
+    there = living()
+    found = {process for process, (_, session) in there.items() if session == leader}
     grown = True
     while grown:
-        below = {process for process, (parent, _) in running.items() if parent in found or parent == leader}
+        below = {process for process, (parent, _) in there.items() if parent in found or parent == leader}
         grown = not below <= found
         found |= below
     return sorted(found - {leader})
@@ -251,18 +278,6 @@ def _parent(process: int) -> int:
         return int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _running() -> dict[int, tuple[int, int]]:
-    """Return the parent and the session of every process that has not ended."""
-    running = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            # The second field, the name in parentheses, may hold spaces and parentheses.
-            state, parent, _, session = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
-            if state not in "ZX":
-                running[int(file.parent.name)] = (int(parent), int(session))
-    return running
 
 
 _threads: dict[int, ThreadPoolExecutor] = {}

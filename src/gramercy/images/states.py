@@ -8,11 +8,9 @@ state of SBCL is a core, which holds everything; of Python, the steps that led t
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
-import stat
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -21,8 +19,21 @@ import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
 from gramercy.images.base import CheckpointInfo
-from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
+from gramercy.images.checkpoints import (
+    LARGEST_PAST,
+    MOST_DIFFERENCES,
+    TESTS,
+    Past,
+    Step,
+    depth,
+    differences,
+    steps_since,
+)
+from gramercy.images.files.ledger import UNKNOWN
+from gramercy.images.files.trails import last_to_take_back
+from gramercy.images.files.whole import whole_file
 from gramercy.images.wire import Done
+from gramercy.text import counted, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +68,7 @@ def _instead(lifecycle: Lifecycle) -> str:
     standing = lifecycle.timeline.standing
     if standing is None:
         return "Nothing was named."
-    calls = _calls(lifecycle.unkept)
+    calls = counted(lifecycle.unkept, "call")
     return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
@@ -70,7 +81,7 @@ def go_back(lifecycle: Lifecycle, word: str, *, files: bool = True) -> Checkpoin
     checkpoint = lifecycle.timeline.get(word)
     notes = _left_behind(lifecycle, checkpoint)
     outcomes = lifecycle.go_to(checkpoint, files=files)
-    return lifecycle.timeline.info(checkpoint, notes=notes, files=outcomes)
+    return _doubted(lifecycle, lifecycle.timeline.info(checkpoint, notes=notes, files=outcomes))
 
 
 def _take_up(lifecycle: Lifecycle, attempt: Attempt) -> CheckpointInfo:
@@ -96,9 +107,8 @@ def _left_behind(lifecycle: Lifecycle, goal: Checkpoint | None) -> list[str]:
     try:
         return _left_behind_or_raise(lifecycle, goal)
     except ImageError as error:
-        return [
-            f"The state that was left could not be kept ({error}): {_calls(lost)} cannot be gone back to."
-        ]
+        why = f"The state that was left could not be kept ({error})"
+        return [f"{why}: {counted(lost, 'call')} cannot be gone back to."]
 
 
 def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint | None) -> list[str]:
@@ -109,10 +119,14 @@ def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint | None) -> list
 
 def undo_exactly(lifecycle: Lifecycle, *, files: bool = True) -> CheckpointInfo:
     """Go to the state before the last call, or to an earlier one if nothing is lost by that; else raise."""
+    if files and _is_by_tests(lifecycle):
+        return _tests_taken_back(lifecycle)
     checkpoint = lifecycle.target()
     count = depth(lifecycle.past) - depth(checkpoint.past)
+    calls = steps_since(lifecycle.past, checkpoint.past) or []
+    undone = [step.shown() for step in reversed(calls) if not step.look]
     if count == 1:
-        return _taken_back(lifecycle, checkpoint, files=files)
+        return msgspec.structs.replace(_taken_back(lifecycle, checkpoint, files=files), undone=undone)
     reason = lifecycle.unkept_reason
     try:
         notes = _left_behind_or_raise(lifecycle, checkpoint)
@@ -120,23 +134,56 @@ def undo_exactly(lifecycle: Lifecycle, *, files: bool = True) -> CheckpointInfo:
         raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
     outcomes = lifecycle.go_to(checkpoint, files=files)
     why = f" ({reason})" if reason else ""
-    notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
-    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes, files=outcomes)
+    notes.insert(0, f"That takes back the last {counted(count, 'call')}: no state was kept in between{why}.")
+    info = lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes, files=outcomes)
+    return _doubted(lifecycle, msgspec.structs.replace(info, undone=undone))
+
+
+def _is_by_tests(lifecycle: Lifecycle) -> bool:
+    """Tell whether the last call ran tests, and no state could be kept after it: then files go back alone."""
+    past = lifecycle.past
+    return past is not None and past.step.op == TESTS and lifecycle.unkept > 0
+
+
+def _tests_taken_back(lifecycle: Lifecycle) -> CheckpointInfo:
+    _, live = lifecycle.surely_ready()
+    past, ledger, last = lifecycle.past, lifecycle.files, last_to_take_back(lifecycle.trail)
+    if past is None or ledger is None or last is None:
+        raise CheckpointError("there is nothing to undo: the files of the tests are not known any more")
+    outcomes = ledger.go(last.previous, live.pid)
+    lifecycle.past = past.previous
+    notes = ["Only the files that the tests changed: the image stays as it is."]
+    return _doubted(lifecycle, _standing(lifecycle, notes, taken_back=1, files=outcomes))
 
 
 def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint, *, files: bool) -> CheckpointInfo:
     left = lifecycle.timeline.standing
+    is_kept = left is not None and left is not checkpoint and not lifecycle.unkept
     # Looks that came after a return to this checkpoint were not there yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
     outcomes = lifecycle.go_to(checkpoint, looks, files=files)
-    return lifecycle.timeline.info(checkpoint, taken_back=1, files=outcomes)
+    info = lifecycle.timeline.info(checkpoint, taken_back=1, files=outcomes)
+    if left is not None and is_kept:
+        info = msgspec.structs.replace(info, left=left.id)
+    return _doubted(lifecycle, info)
+
+
+def _doubted(lifecycle: Lifecycle, info: CheckpointInfo) -> CheckpointInfo:
+    """Say which jobs ended by it, and where not all files that were to go along are known."""
+    if ended := lifecycle.jobs.told():
+        info = msgspec.structs.replace(info, notes=[*info.notes, *ended])
+    why = lifecycle.unknown_files
+    if not why:
+        return info
+    notes = [*info.notes, f"{UNKNOWN}: {why}."]
+    return msgspec.structs.replace(info, notes=notes, unknown_files=why)
 
 
 def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
     return (
         f"the state before the last call was not kept ({reason}), so nothing was taken back. Choose: "
-        f"rollback to {checkpoint.shown()} takes back the last {_calls(count)}, for good; "
-        f"undo by replay goes there and runs {_calls(count - 1)} again, effects included; "
+        f"rollback to {checkpoint.shown()} takes back the last {counted(count, 'call')}, for good; "
+        f"undo by replay goes there and runs {counted(count - 1, 'call')} again, effects included; "
         "undo by definitions puts back only what the last call defined"
     )
 
@@ -166,7 +213,9 @@ def prepare_replay(lifecycle: Lifecycle, *, files: bool = True) -> Replay:
 def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
     """Describe the state after a replay: what was run again, and what went otherwise."""
     count, told = len(replay.steps), differences(replay.steps, replies)
-    notes = [f"{_calls(count)} after {replay.start.shown()} ran again: their effects outside came twice."]
+    notes = [
+        f"{counted(count, 'call')} after {replay.start.shown()} ran again: their effects outside came twice."
+    ]
     if not count:
         notes = ["Nothing had to be run again: the state before the last call is kept."]
     elif not told:
@@ -174,7 +223,8 @@ def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | N
     notes += told[:MOST_DIFFERENCES]
     if len(told) > MOST_DIFFERENCES:
         notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
-    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1, files=replay.files)
+    info = _standing(lifecycle, [*notes, *replay.notes], taken_back=1, files=replay.files)
+    return _doubted(lifecycle, info)
 
 
 def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
@@ -197,10 +247,6 @@ def _standing(
     return lifecycle.timeline.info(
         standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes, files=files
     )
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count} calls"
 
 
 # Of a recording; to be raised when old files cannot be read any more.
@@ -232,7 +278,7 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
     project = family.program.grants.project
     if family.program.saved is None:
         count = write_recording(path, family.program.language, past, project)
-        return f"saved to {path}: {_steps(count)}, to be run again to restore the state"
+        return f"saved to {path}: {counted(count, 'step')}, to be run again to restore the state"
     return f"saved to {path}: {_save_core(path, family, live):,} bytes"
 
 
@@ -250,7 +296,7 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
                 shutil.copyfileobj(source, target, 1 << 20)
                 return target.tell()
     except OSError as error:
-        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+        raise ImageError(f"{path} cannot be written: {reason_of(error)}") from None
     finally:
         made.unlink(missing_ok=True)
 
@@ -261,33 +307,8 @@ def _whole_file(path: Path, project: Path | None) -> Iterator[BinaryIO]:
 
     Evaluated code can write the project: a name that it could guess may be a link, and so may a directory.
     """
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _check_inside(folder, path.parent, project)
-        _check_replaceable(folder, path.name)
-        temporary = f".gramercy-{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=folder)
-            raise
-    finally:
-        os.close(folder)
-
-
-def _check_replaceable(folder: int, name: str) -> None:
-    """Refuse a name that a device, a pipe or a socket has: a rename would destroy it."""
-    try:
-        kind = stat.S_IFMT(os.stat(name, dir_fd=folder).st_mode)
-    except FileNotFoundError:
-        return
-    if kind not in (stat.S_IFREG, stat.S_IFDIR):
-        raise OSError(errno.EINVAL, "it is no regular file")
+    with whole_file(path, check=lambda folder: _check_inside(folder, path.parent, project)) as file:
+        yield file
 
 
 def _check_inside(folder: int, named: Path, project: Path | None) -> None:
@@ -316,11 +337,7 @@ def restore_image(path: Path, image: Restorable) -> str:
     more = f"\nand {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
     listed = "".join(f"\n{each}" for each in told[:MOST_DIFFERENCES])
     outcome = f"; not as the first time:{listed}{more}" if told else ", all as the first time"
-    return f"restored from {path}: {_steps(len(steps))} run again{outcome}"
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
+    return f"restored from {path}: {counted(len(steps), 'step')} run again{outcome}"
 
 
 def _check_core(path: Path) -> None:
@@ -328,7 +345,7 @@ def _check_core(path: Path) -> None:
         with path.open("rb") as file:
             magic = file.read(len(CORE_MAGIC))
     except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+        raise ImageError(f"{path} cannot be read: {reason_of(error)}") from None
     if magic.startswith(b"{"):
         raise ImageError(f"{path} is not a saved image of SBCL: restore it into an image of python")
     if magic != CORE_MAGIC:
@@ -355,7 +372,7 @@ def write_recording(path: Path, language: str, past: Past | None, project: Path 
         with _whole_file(path, project) as file:
             file.write(msgspec.json.encode(Recording(FORMAT, language, steps)))
     except OSError as error:
-        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+        raise ImageError(f"{path} cannot be written: {reason_of(error)}") from None
     return len(steps)
 
 
@@ -367,7 +384,7 @@ def read_recording(path: Path, language: str) -> list[Step]:
             raise ImageError(f"{path} was saved by an image of sbcl, not of {language}")
         recording = msgspec.json.decode(data, type=Recording)
     except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+        raise ImageError(f"{path} cannot be read: {reason_of(error)}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ImageError(f"{path} is not a saved image: {error}") from None
     if recording.gramercy_journal != FORMAT:

@@ -17,9 +17,11 @@ import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
+from gramercy.images.attempts import attempt_of
 from gramercy.images.base import ImageFault
 from gramercy.images.connection import WATCH_SECONDS, Wait
 from gramercy.images.files.telling import changes_text
+from gramercy.images.files.trails import changed_between
 from gramercy.images.wire import SuiteFrame
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ MOST_TEXTS = 50
 MOST_NAMES = 5_000
 # Outcomes that have a name of their own: pytest has seven, its plugins add some.
 MOST_OUTCOMES = 30
+THE_TESTS = "The tests"
+IN_COPY = "a copy of the image"
 NO_COPY = (
     "The image cannot be copied ({reason}), so the tests ran in a fresh process, from the files: what was "
     "defined in the image only was not tested."
@@ -57,7 +61,7 @@ class WantedTests(msgspec.Struct, frozen=True):
 
 
 class CaseFailure(msgspec.Struct, frozen=True):
-    """A test that failed: its name as it can be asked for, what was wrong and where, what it printed."""
+    """A test that failed or proves little: its name as it can be asked for, why, what it printed."""
 
     name: str
     outcome: str
@@ -68,8 +72,8 @@ class CaseFailure(msgspec.Struct, frozen=True):
 class SuiteRun(msgspec.Struct, eq=False):
     """All that is known of a run. `current` is the test under way; after the end, the one it ended in.
 
-    `trouble` says that nothing was found, or that the framework itself failed; `fault` is an error outside of
-    the tests, or the death or timeout that ended them.
+    `trouble` says that nothing was found, or with which status the framework ended where the tests do not
+    explain it; `fault` is an error outside of the tests, or the death or timeout that ended them.
     """
 
     where: str = ""
@@ -77,6 +81,7 @@ class SuiteRun(msgspec.Struct, eq=False):
     total: int = 0
     counts: dict[str, int] = {}
     checks: int = 0
+    deselected: int = 0
     failures: list[CaseFailure] = []
     failed: list[str] = []
     current: str = ""
@@ -107,6 +112,8 @@ class SuiteRun(msgspec.Struct, eq=False):
             self.current = event.name
         elif event.kind == "end":
             self.current = ""
+        elif event.kind == "deselected":
+            self.deselected += event.total
         elif event.kind == "stopped":
             self.stopped = event.text
         else:
@@ -117,11 +124,12 @@ class SuiteRun(msgspec.Struct, eq=False):
         outcome = event.outcome if known else "other"
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
         self.checks += event.checks
-        if event.outcome not in BAD:
+        # What passed has a text where that is by its exit status alone.
+        if event.outcome not in BAD and not event.text:
             return
         if len(self.failures) < MOST_TEXTS:
             self.failures.append(CaseFailure(event.name, event.outcome, event.text, event.output))
-        if len(self.failed) < MOST_NAMES and event.name not in self.failed[-1:]:
+        if event.outcome in BAD and len(self.failed) < MOST_NAMES and event.name not in self.failed[-1:]:
             self.failed.append(event.name)
 
     def conclude(self, frame: SuiteFrame) -> None:
@@ -191,9 +199,11 @@ class SuiteCall:
         """Run the tests and wait for the end."""
         run = SuiteRun(counts={}, failures=[], failed=[], notes=[])
         with self._runner.lock:
-            family = self._lifecycle.started()
+            # The live process too: what the tests change in files is taken back by a way from its state.
+            family, _ = self._lifecycle.surely_ready()
             copy = self._copy(family, run)
-            self._lifecycle.hear(copy, "tests wrote it")
+            before = self._lifecycle.trail
+            self._lifecycle.hear(copy, is_suite=True)
             try:
                 self._run_in(copy, family, run)
             finally:
@@ -203,6 +213,8 @@ class SuiteCall:
             run.notes += account.notes
             if account.files:
                 run.notes.append(f"[files] {changes_text(account.files)}")
+            if changed_between(self._lifecycle.trail, before):
+                self._lifecycle.note_tests(" ".join(["run_tests", *self._wanted.names]), before)
         return run
 
     def _copy(self, family: Family, run: SuiteRun) -> Connection:
@@ -210,7 +222,7 @@ class SuiteCall:
         if in_image if in_image is not None else family.program.language != "python":
             _, live = self._lifecycle.surely_ready()
             try:
-                run.where = "a copy of the image"
+                run.where = IN_COPY
                 return family.fork(live, "preview")
             except ImageGoneError:
                 raise
@@ -229,13 +241,20 @@ class SuiteCall:
             names=list(self._wanted.names),
             framework=self._wanted.framework,
             cache=str(family.directory.path / "tmp" / "tests"),
+            # The copy is thrown away, so that it may take up edited files even if that fails.
+            back=True if family.program.language == "python" else None,
+            copy=run.where == IN_COPY,
         )
         if self._is_cancelled:
             wait.cut_short()
         try:
             frame = wait.for_reply(SuiteFrame, self._seconds)
         except ImageGoneError:
-            run.fault = deaths.died(family.log.tail(), family.fate(copy))
+            attempt = attempt_of(wait)
+            at = attempt.at if attempt is not None else ""
+            run.fault = deaths.tests_ended(family.log.tail(), family.fate(copy), at)
+            printed = wait.printed()
+            run.stdout, run.stderr = printed.stdout, printed.stderr
         except ImageProtocolError as error:
             run.fault = ImageFault("INVALID-REPLY", str(error))
         else:
@@ -245,11 +264,12 @@ class SuiteCall:
 
     def _conclude(self, run: SuiteRun, frame: SuiteFrame | None, wait: Wait) -> None:
         if frame is None:
-            run.fault = deaths.killed(self._seconds)
+            run.fault = deaths.killed(self._seconds, THE_TESTS)
             return
         run.conclude(frame)
         if wait.is_late:
-            run.fault = deaths.late(run.fault or ImageFault("TIMEOUT", "", interrupted=True), self._seconds)
+            fault = run.fault or ImageFault("TIMEOUT", "", interrupted=True)
+            run.fault = deaths.late(fault, self._seconds, THE_TESTS)
         elif self._is_cancelled:
             run.fault = ImageFault("CANCELLED", "The call was taken back.", interrupted=True)
 

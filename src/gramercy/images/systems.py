@@ -14,6 +14,7 @@ import msgspec
 
 from gramercy.images.asdf import VARIABLE, is_directory, lisp_string, user_registry
 from gramercy.images.project import SYSTEM_DIRECTORIES
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +160,7 @@ def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list
                 elif entry.is_dir(follow_symlinks=False):
                     inner.append(name)
     except OSError as error:
-        found.problems.append(f"{directory} is left out: it cannot be read ({error.strerror})")
+        found.problems.append(f"{directory} is left out: it cannot be read ({reason_of(error)})")
     # One more than the limit, so that the walk notices the cut.
     return sorted(definitions), sorted(inner)[: MOST_DIRECTORIES + 1], count
 
@@ -227,7 +228,7 @@ def _why_refused(path: Path) -> str | None:
     try:
         os.scandir(path).close()
     except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+        return f"it cannot be read ({reason_of(error)})"
     return why_unusable(path)
 
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gramercy.directories import state_home
 from gramercy.errors import UntrustedFileError
+from gramercy.images.files.whole import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -54,9 +56,7 @@ class Record(msgspec.Struct):
 
 def trust_directory() -> Path:
     """Return where it is kept."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
-    return base / "gramercy" / "trust"
+    return state_home() / "gramercy" / "trust"
 
 
 def check_file(path: str | Path, content: bytes | None = None) -> bytes:
@@ -74,6 +74,11 @@ def check_file(path: str | Path, content: bytes | None = None) -> bytes:
                 raise UntrustedFileError(place)
             _accept(record, place, data)
     return data
+
+
+def is_known(path: str | Path) -> bool:
+    """Tell whether a file was used before, because a person has named or accepted it."""
+    return str(Path(path).resolve()) in _read().files
 
 
 def check_absent(path: str | Path) -> None:
@@ -186,7 +191,7 @@ def _accept(record: Record, place: Path, data: bytes) -> None:
         record.files = dict(list(there.items())[-MOST_FILES:])
         _forget_contents({RECORD, *record.files.values()})
     if len(data) <= LARGEST_KEPT:
-        _write(trust_directory() / digest, data)
+        write_whole(trust_directory() / digest, data, mode=0o600)
 
 
 def _forget_contents(kept: Collection[str]) -> None:
@@ -223,17 +228,9 @@ def _changing() -> Iterator[Record]:
         finally:
             after = msgspec.json.encode(record)
             if after != before:
-                _write(directory / RECORD, after)
+                write_whole(directory / RECORD, after, mode=0o600)
     finally:
         os.close(lock)
-
-
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    temporary.replace(path)
 
 
 def _digest(data: bytes) -> str:

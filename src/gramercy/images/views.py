@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gramercy.images.base import CheckpointInfo, Form, HistoryEntry, ImageFault
-from gramercy.images.bounds import resident_bytes
+from gramercy.images.kin import resident_bytes
 
 if TYPE_CHECKING:
     from gramercy.images.connection import Wait
@@ -53,7 +53,8 @@ class ImageView(msgspec.Struct, frozen=True):
 
     `unkept` says why no state of the present is kept. The `checkpoints` have the memory that was measured
     when they were last listed, where that is known; `memory_bytes` is that of the live process, now.
-    `latest` is the last evaluation that is over. Texts and lists are bounded: it goes to other processes.
+    `latest` is the last evaluation that is over; `jobs` are lines on what runs in the background. Texts and
+    lists are bounded: it goes to other processes.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ImageView(msgspec.Struct, frozen=True):
     unkept: str = ""
     latest: HistoryEntry | None = None
     calls: int = 0
+    jobs: list[str] = []
 
 
 def view_of(name: str, language: str, runner: Runner) -> ImageView:
@@ -92,6 +94,7 @@ def view_of(name: str, language: str, runner: Runner) -> ImageView:
         unkept=lifecycle.unkept_reason,
         latest=_shortened(latest) if latest is not None else None,
         calls=len(history),
+        jobs=[job.shown for job in lifecycle.jobs.all() if job.state == "running"],
     )
 
 
@@ -122,7 +125,7 @@ def _running(wait: Wait) -> RunningCall:
 def _printed(wait: Wait) -> Printed | None:
     # Closed between two looks, when the call or the image has ended.
     with contextlib.suppress(OSError):
-        return wait.printed()
+        return wait.printed().folded()
     return None
 
 

@@ -29,6 +29,8 @@ from gramercy.images.base import (
     Restart,
 )
 from gramercy.images.deaths import Fate
+from gramercy.images.output import folded
+from gramercy.text import cut, reveal_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,8 @@ LONGEST_TEXT = 1_000_000
 LONGEST_PRINTED = 256 * 1024
 LONGEST_MESSAGE = 20_000
 LONGEST_LINE = 500
+# Of what is said of edited files: names, lines and what cannot be.
+LONGEST_EDITS = 1_500
 MOST_ROWS = 1_000
 MOST_NOTES = 20
 MOST_PICTURES = 64
@@ -70,6 +74,7 @@ LARGEST_PICTURE = 2 * 1024 * 1024
 # Levels of the data of an answer: the programs inside the image use four.
 DEEPEST = 12
 SAYS = "The image says: "
+_SPACE = re.compile(r"\s")
 # The types of faults that the keeper makes: in a frame they would be forged.
 KEEPERS = frozenset(
     {
@@ -82,6 +87,7 @@ KEEPERS = frozenset(
         "NO-MOMENT",
         "ATTEMPT-DIED",
         "PREVIEW-DIED",
+        "TESTS-ENDED",
         "TIMEOUT",
     }
 )
@@ -137,14 +143,9 @@ class Frames:
 
 
 def line(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a text as one line: what is not printed, and what changes the direction, is out."""
-    if len(text) > longest:
-        text = f"{text[: longest - 1]}…"
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    """Return a text as one line with nothing hidden, in which other spaces are plain ones."""
+    text = cut(text, longest)
+    return text if text.isprintable() and text.isascii() else cut(reveal_line(_SPACE.sub(" ", text)), longest)
 
 
 def said(reason: str) -> str:
@@ -269,6 +270,8 @@ class _Reply(_Wire, frozen=True, gc=False):
     name: str | None = None
     version: str | None = None
     notes: list[str] = []
+    spoiled: dict[str, str] = {}
+    edits: dict[str, str] = {}
     id: Number | None = None
 
 
@@ -297,6 +300,8 @@ class Hello(msgspec.Struct, frozen=True):
     # Of Python: sys.prefix, the environment in force.
     prefix: str = ""
     notes: list[str] = []
+    # Of a copy: how long its fork took.
+    fork_us: Number = 0
 
 
 class _Forked(_Wire, frozen=True, gc=False):
@@ -345,6 +350,7 @@ class _Suite(_Wire, frozen=True, gc=False):
     stdout: str = ""
     stderr: str = ""
     notes: list[str] = []
+    edits: dict[str, str] = {}
 
 
 # What is published where `base` has no type for it.
@@ -359,7 +365,7 @@ class Forked(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The answer to `confine`, `save` or `watch_files`; `reason` says why it was not done."""
+    """The answer to `confine`, `save`, `rehearse` or `watch_files`; `reason` says why it was not done."""
 
     ok: bool
     confined: bool = False
@@ -367,7 +373,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class SuiteEvent(msgspec.Struct, frozen=True):
-    """What a running suite tells: `found`, `begin`, `result`, `end`, `stopped`."""
+    """What a running suite tells: `found`, `deselected`, `begin`, `result`, `end`, `stopped`."""
 
     kind: str
     name: str = ""
@@ -460,14 +466,19 @@ def _profile(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _printed(text: str) -> str:
+    """Publish what was printed: what was written over is not."""
+    return folded(text[:LONGEST_PRINTED]) if "\r" in text else text[:LONGEST_PRINTED]
+
+
 def _reply(told: _Reply) -> Reply:
     """Publish a reply: what the keeper itself tells of a call is added later, and is in no frame."""
     forms, state = told.forms, told.state
     reply = Reply(
         told.ok,
         [_form(forms[0])] if len(forms) == 1 else [_form(form) for form in forms[-MOST_FORMS:]],
-        told.stdout[:LONGEST_PRINTED],
-        told.stderr[:LONGEST_PRINTED],
+        told.stdout and _printed(told.stdout),
+        told.stderr and _printed(told.stderr),
         package=line(told.package),
         elapsed_ms=told.elapsed_ms,
         state=ImageState(state.threads, state.heap_bytes, state.pid),
@@ -479,6 +490,21 @@ def _reply(told: _Reply) -> Reply:
     # Nearly all replies have nothing else; to publish the rest as nothing would take twice as long.
     more = _more(told)
     return msgspec.structs.replace(reply, **more) if more else reply
+
+
+# What an image says of edited files, in our words around its own.
+EDITS = {
+    "taken": "took up {}",
+    "told": "changed since it was loaded: {}; the old code runs",
+    "held": "changed since it was loaded: {} would run, and no state is kept to go back to; old code runs",
+    "failed": "The module stays as it was: {}; nothing was taken up",
+    "declined": "not taken up, as it failed before: {}; the old code runs",
+    "gone": "removed or renamed since it was loaded: {}; the code that was loaded from it still runs",
+}
+
+
+def _edits(told: dict[str, str]) -> list[str]:
+    return [EDITS[kind].format(line(text, LONGEST_EDITS)) for kind, text in told.items() if kind in EDITS]
 
 
 def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for each field
@@ -493,12 +519,14 @@ def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for 
     if told.changed:
         named = told.changed[:MOST_ROWS]
         more["changed"] = [Change(line(each.kind), line(each.name), line(each.change)) for each in named]
-    if told.notes:
-        more["notes"] = remarks(told.notes)
+    if told.spoiled:
+        more["spoiled"] = {line(path): line(mark) for path, mark in list(told.spoiled.items())[:MOST_ROWS]}
+    if told.notes or told.edits:
+        more["notes"] = [*_edits(told.edits), *remarks(told.notes)]
     if told.warnings:
         more["warnings"] = [_notice(each) for each in told.warnings[:MOST_ROWS]]
     if told.truncated:
-        more["truncated"] = {line(name): size for name, size in list(told.truncated.items())[:MOST_NOTES]}
+        more["truncated"] = _cuts(told)
     if told.effects:
         tried = told.effects[:MOST_ROWS]
         more["effects"] = [Effect(line(each.kind), line(each.target), line(each.outcome)) for each in tried]
@@ -510,6 +538,15 @@ def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for 
         more["system"], more["version"] = _optional(told.name), _optional(told.version)
         more["reloaded"] = _lines(told.reloaded)
     return more
+
+
+def _cuts(told: _Reply) -> dict[str, int]:
+    """Publish how long was what was cut; of a stream without what was written over."""
+    cuts = {line(name): size for name, size in list(told.truncated.items())[:MOST_NOTES]}
+    for name in {"stdout", "stderr"} & cuts.keys():
+        text = getattr(told, name)[:LONGEST_PRINTED]
+        cuts[name] -= len(text) - len(folded(text))
+    return cuts
 
 
 def _answer(told: _Answer) -> Answer:
@@ -536,6 +573,7 @@ def _hello(told: Hello) -> Hello:
         _lines(told.capabilities, MOST_NOTES, 40),
         line(told.prefix, LARGEST_HELLO),
         remarks(told.notes),
+        told.fork_us,
     )
 
 
@@ -563,15 +601,16 @@ def _suite(told: _Suite) -> SuiteFrame:
                 line(event.kind),
                 line(event.name),
                 line(event.outcome, 40),
-                event.text[:LONGEST_MESSAGE],
-                event.output[:LONGEST_MESSAGE],
+                folded(event.text[:LONGEST_MESSAGE]),
+                folded(event.output[:LONGEST_MESSAGE]),
                 event.total,
                 event.checks,
             )
         )
     fault = None if told.error is None else _fault(told.error)
-    printed = told.stdout[:LONGEST_PRINTED], told.stderr[:LONGEST_PRINTED]
-    return SuiteFrame(None, fault, line(told.framework), line(told.trouble), *printed, remarks(told.notes))
+    printed = _printed(told.stdout), _printed(told.stderr)
+    notes = [*_edits(told.edits), *remarks(told.notes)]
+    return SuiteFrame(None, fault, line(told.framework), line(told.trouble), *printed, notes)
 
 
 class Kind(Generic[T]):

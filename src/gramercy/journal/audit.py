@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gramercy.errors import JournalError
-from gramercy.journal.base import OPEN, State
+from gramercy.journal.base import MEMORY, OPEN, SERVERS, State
 from gramercy.journal.chain import (
     OPENED,
     PRUNED,
@@ -22,16 +24,17 @@ from gramercy.journal.chain import (
     CallFacts,
     Event,
     Kept,
+    KeySet,
     Told,
     content_digest,
     read_kept,
     read_told,
     salted,
 )
-from gramercy.journal.opening import MEMORY, SERVERS, default_place, open_journal
+from gramercy.journal.opening import default_place, open_journal
 from gramercy.journal.sql import SqlJournal
 from gramercy.journal.tables import COLUMNS, MOST_PARAMETERS, CallRow, marks
-from gramercy.journal.verify import Flaw, Report, Verifier
+from gramercy.journal.verify import Flaw, Pruning, Report, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,29 +72,60 @@ _PRUNABLE = (
 )
 
 
-def open_kept(where: str | Path | None = None) -> SqlJournal:
-    """Open a journal that is there already, to look at it; a look must not make one."""
-    if where is None or (where != MEMORY and not str(where).startswith(SERVERS)):
-        path = default_place() if where is None else Path(where).expanduser()
-        if not path.exists():
-            raise JournalError(f"there is no journal {path} yet: no call was recorded there")
-    opened = open_journal(where)
-    if not isinstance(opened, SqlJournal):
+class _Recorded(msgspec.Struct, frozen=True, gc=False):
+    """The facts of an event that the record of its call has too; to read the others takes as long again."""
+
+    call: CallFacts | None = None
+    seal: str = ""
+    expires_at: float | None = None
+    owner: str = ""
+    fence: int = 0
+
+
+_decode_recorded = msgspec.json.Decoder(_Recorded).decode
+_NO_CALL = CallFacts("", "", "")
+_KEY = itemgetter(0)
+
+
+def open_kept(where: str | Path | None = None, *, is_look: bool = False) -> SqlJournal:
+    """Open a journal that is there already; one that is damaged is refused, and left as it is.
+
+    For a look, nothing is made or changed, beside the file or in it.
+    """
+    if where == MEMORY:
         raise JournalError("a journal in memory ends with its process: there is nothing to look at")
-    return opened
+    if str(where or "").startswith(SERVERS):
+        opened = open_journal(where)
+        assert isinstance(opened, SqlJournal)  # noqa: S101 - a server has tables; this tells mypy
+        return opened
+    path = default_place() if where is None else Path(where).expanduser().absolute()
+    if "://" in str(where or ""):
+        open_journal(where)
+    if not path.exists():
+        raise JournalError(f"there is no journal {where or path} yet: no call was recorded there")
+    if is_look:
+        from gramercy.journal.looking import SqliteLook
+
+        return SqliteLook(path)
+    from gramercy.journal.sqlite import SqliteJournal
+
+    return SqliteJournal(path, sets_aside=False)
 
 
 def verify_journal(journal: SqlJournal, anchors: Iterable[Head] = ()) -> Report:
     """Check all tables of a journal against each other; `anchors` are heads that were noted before."""
     with journal.looking() as ask:
         try:
-            return _verify(ask, anchors)
+            strangers = [
+                f"there is a {each}, which gramercy does not make" for each in journal.strangers(ask)
+            ]
+            return _verify(ask, anchors, strangers)
         except JournalError as error:
             raise JournalError(f"{error}; so the journal cannot be verified") from error
 
 
-def _verify(ask: Ask, anchors: Iterable[Head]) -> Report:
-    verifier = Verifier(partial(pruned_before, ask), anchors)
+def _verify(ask: Ask, anchors: Iterable[Head], strangers: Iterable[str]) -> Report:
+    verifier = Verifier(partial(found_pruning, ask), anchors)
     owners: dict[int, str] = {}
     contents = 0
     for row in event_rows(ask):
@@ -101,11 +135,13 @@ def _verify(ask: Ask, anchors: Iterable[Head]) -> Report:
         # The salt of contents that are there, and of which the event knows.
         if row[10] is not None and row[7]:
             contents += 1
-        verifier.add(row[:10], row[10:])
+        verifier.add(row)
     if ask("SELECT COUNT(*) FROM contents", ())[0][0] != contents:
         for key, step in ask(_STRAY, ()):
             verifier.flaw(Flaw(f"there are contents of step {step}, of which no event knows", key=key))
     heads = ask("SELECT chain, number, hash FROM chains ORDER BY chain", ())
+    for stranger in strangers:
+        verifier.flaw(Flaw(stranger))
     for flaw in _record_flaws(ask, owners):
         verifier.flaw(flaw)
     return verifier.finish(heads)
@@ -122,16 +158,16 @@ def event_rows(ask: Ask) -> Iterator[Sequence[Any]]:
         rows = rows[1:] if rows and rows[0] == last else rows
 
 
-def pruned_before(ask: Ask) -> float:
-    """Return the time before which contents were deleted; 0 if none were."""
-    found = ask("SELECT facts FROM events WHERE state = ? AND key = 0", (PRUNED,))
-    times = []
-    for (facts,) in found:
-        try:
-            times.append(read_told(facts).before_at or 0.0)
-        except (msgspec.MsgspecError, TypeError):
-            continue
-    return max(times, default=0.0)
+def found_pruning(ask: Ask) -> Pruning:
+    """Return what prunings say that they have deleted."""
+    found: list[Told] = []
+    for (facts,) in ask("SELECT facts FROM events WHERE state = ? AND key = 0", (PRUNED,)):
+        with suppress(msgspec.MsgspecError, TypeError, ValueError):
+            told = read_told(facts)
+            # One that cannot be read says nothing, and is told by the look at the chains.
+            KeySet(told.pruned)
+            found.append(told)
+    return Pruning.read(found)
 
 
 def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
@@ -140,9 +176,8 @@ def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
     while True:
         rows = ask(_CALLS, (last, PAGE))
         upto = rows[-1][0] if len(rows) == PAGE else _LAST_KEY
-        stories: dict[int, list[Sequence[Any]]] = {}
-        for move in ask(_MOVES, (last, upto)):
-            stories.setdefault(move[0], []).append(move)
+        # Both are in the order of keys.
+        stories = {key: list(story) for key, story in groupby(ask(_MOVES, (last, upto)), _KEY)}
         for row in rows:
             story = stories.pop(row[0], None)
             if story is None:
@@ -170,24 +205,24 @@ def _wrong_columns(row: Sequence[Any], story: list[Sequence[Any]], owners: Mappi
 
 def _said(row: Sequence[Any], story: list[Sequence[Any]], owners: Mapping[int, str]) -> tuple[Any, ...]:
     """Return the record as the events of a call tell it; every call comes here, so it is kept plain."""
-    key, delivered = row[0], row[-1]
-    _, _, _, began, facts, chain = story[0]
-    first = told = read_told(facts)
-    call = first.call or CallFacts("", "", "")
+    began, facts, chain = story[0][3:]
+    first = told = _decode_recorded(facts)
+    call = first.call or _NO_CALL
     owner = owners.get(chain) or row[_OWNER]
     asked, expires, seal, fence = 0.0, 0.0, "", 0
-    for _, number, state, at, facts, _ in story:
-        told = read_told(facts) if number > 1 else first
+    for _, step, state, at, facts, _ in story:
+        if step > 1:
+            told = _decode_recorded(facts)
         if state == _AWAITING:
             asked, expires, seal = at, told.expires_at or 0.0, told.seal
         elif state == _EXECUTING:
             owner = told.owner
         fence = told.fence or fence
-    _, step, state, at, _, _ = story[-1]
-    texts = (call.call_id, call.tool, call.level, call.principal)
-    more = (call.client, call.session, call.project, call.identity)
-    dates = (began, at, asked, expires)
-    return (key, *texts, *more, state, step, *dates, seal, owner, fence, delivered)
+    return (
+        *(row[0], call.call_id, call.tool, call.level, call.principal),
+        *(call.client, call.session, call.project, call.identity),
+        *(state, step, began, at, asked, expires, seal, owner, fence, row[-1]),
+    )
 
 
 def redact_calls(journal: SqlJournal, keys: Sequence[int], by: str, reason: str = "") -> int:
@@ -267,7 +302,7 @@ def _rewritten(
 def prune(journal: SqlJournal, before: float, by: str) -> int:
     """Delete the contents of calls that were over before a time; return how many. Events stay.
 
-    A page at a time, so that no writer waits for long; before the first it is recorded that they may be gone.
+    A page at a time, so that no writer waits for long; with each page an event that names the calls.
     """
     last, deleted = 0, 0
     while True:
@@ -275,16 +310,14 @@ def prune(journal: SqlJournal, before: float, by: str) -> int:
             keys = [key for (key,) in ask(_PRUNABLE, (last, before, MOST_PARAMETERS))]
         if not keys:
             return deleted
-        told = Told(before_at=before, by=by) if not deleted else None
         counted: list[int] = []
+        told = Told(before_at=before, by=by, pruned=str(KeySet.of(keys)))
         journal.amend(PRUNED, partial(_pruned, keys=keys, told=told, counted=counted))
         deleted += counted[-1]
         last = keys[-1]
 
 
-def _pruned(
-    change: Callable[..., int], *, keys: Sequence[int], told: Told | None, counted: list[int]
-) -> Told | None:
+def _pruned(change: Callable[..., int], *, keys: Sequence[int], told: Told, counted: list[int]) -> Told:
     change(f"DELETE FROM answers WHERE key IN ({marks(keys)})", keys)  # noqa: S608 - values are parameters
     counted.append(change(f"DELETE FROM contents WHERE key IN ({marks(keys)})", keys))  # noqa: S608 - as above
     return told

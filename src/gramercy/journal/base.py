@@ -15,10 +15,14 @@ import msgspec
 from gramercy.errors import MovedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from gramercy.journal.bells import Bell
+
+# How a setting names a journal that is not a file: one in memory, which ends with its process, or a database.
+MEMORY = "memory"
+SERVERS = ("postgresql://", "postgres://")
 
 
 class State(StrEnum):
@@ -241,11 +245,3 @@ def check_move(key: int, before: State | None, after: State, record: CallRecord 
         raise MovedError(
             f"call {key} cannot go from {before.value if before else 'nothing'} to {after.value}", record
         )
-
-
-def iterate(journal: Journal, most: int = 1_000) -> Iterator[CallRecord]:
-    """Return the records of all calls, latest first, a page at a time."""
-    below = 0
-    while page := journal.records(below=below, most=most):
-        yield from page
-        below = page[-1].key

@@ -10,6 +10,7 @@ have grown since: so no chain can be cut off before that.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from hashlib import sha256
 from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 OPENED, REDACTED, PRUNED, LATE = "opened", "redacted", "pruned", "late"
 # 128 bits: nobody tries all salts for a guessed text.
 SALT_BYTES = 16
+# No call has a greater key.
+_LAST_KEY = 1 << 63
 
 
 class Event(NamedTuple):
@@ -83,7 +86,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `seal` is that of the question, `approved`, `by`, `named` and `refuser` are the ruling's. `masked` gives,
     by "key.step" of an earlier event, the digest of what its contents were replaced with, empty where they
-    were deleted. `before_at`: contents that are older than this may be gone. `heads` gives the hashes of ends
+    were deleted. `pruned` names the calls whose contents were all deleted, as `KeySet` writes them. Events of
+    old prunings have `before_at` alone: contents that are older may be gone. `heads` gives the hashes of ends
     of other chains, by "chain.number".
     """
 
@@ -110,6 +114,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     before_at: float | None = None
     reason: str = ""
     heads: dict[str, str] = {}
+    pruned: str = ""
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -255,24 +260,6 @@ def read_facts(told: Told, kept: Kept) -> Facts:
     )
 
 
-def read_call(told: Told, kept: Kept) -> NewCall | None:
-    """Return the call that a first event tells of."""
-    call = told.call
-    if call is None:
-        return None
-    return NewCall(
-        call.call_id,
-        call.tool,
-        call.level,
-        kept.arguments or {},
-        call.principal,
-        call.client,
-        call.session,
-        call.project,
-        call.identity,
-    )
-
-
 def salted(text: str) -> Content:
     """Return contents with a salt of their own."""
     return Content(urandom(SALT_BYTES).hex(), text)
@@ -326,6 +313,37 @@ def opened(  # noqa: PLR0913 - what the event says
     ends = {f"{head.chain}.{head.number}": head.hash for head in heads}
     told = Told(owner=owner, reason=reason, heads=ends)
     return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(told))
+
+
+class KeySet:
+    """A set of keys of calls, written as runs: "1-4,7". Neighbours are pruned together, so it is short."""
+
+    def __init__(self, text: str = "") -> None:
+        """Read a set; ValueError where it is none."""
+        self._runs: list[tuple[int, int]] = []
+        for word in filter(None, text.split(",")):
+            first, _, last = word.partition("-")
+            self._runs.append((int(first), int(last or first)))
+        self._runs.sort()
+
+    @classmethod
+    def of(cls, keys: Iterable[int]) -> KeySet:
+        """Return the set of these keys."""
+        runs: list[tuple[int, int]] = []
+        for key in sorted(keys):
+            if runs and key <= runs[-1][1] + 1:
+                runs[-1] = runs[-1][0], key
+            else:
+                runs.append((key, key))
+        return cls(",".join(f"{first}-{last}" for first, last in runs))
+
+    def __contains__(self, key: int) -> bool:
+        place = bisect_right(self._runs, (key, _LAST_KEY)) - 1
+        # Runs of one set do not overlap; those of several prunings may only touch.
+        return place >= 0 and self._runs[place][0] <= key <= self._runs[place][1]
+
+    def __str__(self) -> str:
+        return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self._runs)
 
 
 def digest_of_heads(heads: list[Head]) -> str:

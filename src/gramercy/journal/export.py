@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import JournalError
-from gramercy.journal.audit import event_rows, pruned_before
-from gramercy.journal.chain import Head
-from gramercy.journal.verify import Flaw, Report, Verifier
+from gramercy.journal.audit import event_rows, found_pruning
+from gramercy.journal.chain import Head, KeySet
+from gramercy.journal.verify import Flaw, Pruning, Report, Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +31,14 @@ class Opening(msgspec.Struct, frozen=True):
     exported_at: float = 0.0
     with_contents: bool = False
     pruned_before: float = 0.0
+    pruned: str = ""
+
+    def pruning(self) -> Pruning:
+        """Return what prunings have deleted."""
+        try:
+            return Pruning(self.pruned_before, KeySet(self.pruned))
+        except ValueError:
+            raise JournalError("the first line of the export names calls that cannot be read") from None
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +72,8 @@ def export_lines(journal: SqlJournal, exported_at: float, *, with_contents: bool
     """Return the lines of an export."""
     with journal.looking() as ask:
         heads = [Head(*row) for row in ask("SELECT chain, number, hash FROM chains ORDER BY chain", ())]
-        yield _encode(Opening(FORMAT, heads, exported_at, with_contents, pruned_before(ask)))
+        before, keys = found_pruning(ask)
+        yield _encode(Opening(FORMAT, heads, exported_at, with_contents, before, str(keys)))
         events = 0
         for row in event_rows(ask):
             yield _written(row if with_contents and row[10] is not None else row[:10])
@@ -84,7 +93,7 @@ def verify_lines(lines: Iterable[bytes], anchors: Iterable[Head] = ()) -> Report
     """Check the lines of an export."""
     coming = iter(lines)
     opening = read_opening(next(coming, b""))
-    verifier = Verifier(lambda: opening.pruned_before, anchors)
+    verifier = Verifier(opening.pruning, anchors)
     seen, ended = 0, False
     for number, line in enumerate(coming, 2):
         if ended:
@@ -108,7 +117,7 @@ def _look(verifier: Verifier, line: bytes, number: int, *, with_contents: bool) 
         verifier.flaw(Flaw(f"line {number} is not an event: {error}"))
         return
     *row, salt, text = msgspec.structs.astuple(found)
-    verifier.add(row, (salt or None, text) if with_contents else None)
+    verifier.add((*row, salt or None, text), with_contents=with_contents)
 
 
 def _count(line: bytes) -> Any:

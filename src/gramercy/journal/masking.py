@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import InvalidSettingError
-from gramercy.journal.texts import DOTS, SECRET_NAME, masked
+from gramercy.journal.forms import DISCORD, HINTS, MORE_HINTS, SECRET_NAME, SHORTEST_DOTTED, TWILIO
+from gramercy.journal.texts import DOTS, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # Shorter values stand in any text by chance; to put dots for each "on" would hide what happened.
 SHORTEST_SECRET = 6
+# An option that has its value already, is a whole text, or names where the secret is.
+_NO_VALUE = re.compile(r"[=\s]|-(?:file|stdin|path|env)\Z")
 # Where the arguments of a call stand in its contents.
 _ARGUMENTS = frozenset({"arguments", "changed", "approved"})
-# To parse and search every text would cost more than to record it; hardly any has one of these words,
-# of which each cue of `texts.py` has one.
-_HINTS = (
-    *("passw", "passphrase", "secret", "token", "credential", "key", "authori", "bearer", "://"),
-    *("sk-", "sk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "akia", "asia"),
-    *("-----begin ", "xox", "eyj", "aiza", "hf_", "npm_", "pypi-", "sig=", " -u ", " --user"),
-)
 
 
 class Masking:
@@ -59,9 +55,16 @@ class Masking:
 
     def _is_suspect(self, text: str) -> bool:
         lowered = text.lower()
-        for hint in _HINTS:
+        for hint in HINTS:
             if hint in lowered:
                 return True
+        for sign, hints in MORE_HINTS:
+            if sign in lowered:
+                for hint in hints:
+                    if hint in lowered:
+                        return True
+        if ("SK" in text and TWILIO.search(text)) or (len(text) >= SHORTEST_DOTTED and DISCORD.search(text)):
+            return True
         return any(each.search(text) for each in self._patterns)
 
     def _walk(self, kept: dict[str, Any], tool: str, secrets: set[str]) -> dict[str, Any]:
@@ -92,10 +95,19 @@ class Masking:
                 value = pattern.sub(DOTS, value)
             return masked(value)
         if isinstance(value, list):
-            return [self._value(each, secrets) for each in value]
+            before = [None, *value]
+            return [
+                self._member(option, each, secrets) if _is_option(option) else self._value(each, secrets)
+                for option, each in zip(before, value, strict=False)
+            ]
         if isinstance(value, dict):
             return {name: self._member(name, each, secrets) for name, each in value.items()}
         return value
+
+
+def _is_option(word: Any) -> bool:
+    """Tell whether a word of a command is an option whose value may be the next one."""
+    return isinstance(word, str) and word.startswith("-") and _NO_VALUE.search(word) is None
 
 
 def without(kept: str, texts: Sequence[str]) -> str:

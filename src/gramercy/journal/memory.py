@@ -25,6 +25,7 @@ from gramercy.journal.base import (
 )
 from gramercy.journal.bells import Bells
 from gramercy.journal.texts import canonical_text
+from gramercy.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -312,4 +313,4 @@ def _short(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shortened(value: Any) -> Any:
     text = value if isinstance(value, str) else canonical_text(value)
-    return value if len(text) <= LONGEST_DETAIL else f"{text[:LONGEST_DETAIL]}…"
+    return value if len(text) <= LONGEST_DETAIL else cut(text, LONGEST_DETAIL)

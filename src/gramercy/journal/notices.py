@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from gramercy.errors import JournalError
 from gramercy.journal.bells import POLL_SECONDS
 from gramercy.journal.pipeline import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOTIFY, LISTEN = b"NOTIFY gramercy", b"LISTEN gramercy"
+NOTIFY, LISTEN = b"NOTIFY gramercy", "LISTEN gramercy"
 # What a connection for notices is told first: a notice need not be on disk.
-UNHURRIED = b"SET synchronous_commit = off"
+UNHURRIED = "SET synchronous_commit = off"
 # Many moves within this time are one notice: who hears it looks at all of them.
 PAUSE_SECONDS = 0.05
 # A process that ends waits no longer than this for its last notice.
@@ -69,7 +68,7 @@ class Messenger:
                 # Past the cursor, which would cost many times as much; who commits often is told of often.
                 checked(connection.pgconn.exec_(NOTIFY))
                 self._closing.wait(PAUSE_SECONDS)
-            except (psycopg.Error, JournalError):
+            except Exception:  # noqa: BLE001 - the thread must outlive every kind of loss
                 # The others poll meanwhile. What was to be told is told with the next notice.
                 _close(connection)
                 connection = None

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gramercy.directories import state_home
 from gramercy.errors import JournalError
+from gramercy.journal.base import MEMORY, SERVERS
 from gramercy.journal.bells import own_directory
 from gramercy.journal.memory import MemoryJournal
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from gramercy.journal.base import Journal
 
-MEMORY = "memory"
-SERVERS = ("postgresql://", "postgres://")
-
 
 def default_place() -> Path:
     """Return the file of the user's journal."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    # The specification of these directories has relative paths ignored.
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
-    return base / "gramercy" / "journal.db"
+    return state_home() / "gramercy" / "journal.db"
 
 
 # A store is imported when a setting names it: each costs milliseconds that not every command has to pay.
@@ -46,7 +42,7 @@ def open_journal(where: str | Path | None = None, *, project: Path | None = None
         try:
             own_directory(path.parent)
         except OSError as error:
-            raise JournalError(f"the journal {path} cannot be written: {error.strerror or error}") from error
+            raise JournalError(f"the journal {path} cannot be written: {reason_of(error)}") from error
     from gramercy.journal.sqlite import SqliteJournal
 
     return SqliteJournal(path)

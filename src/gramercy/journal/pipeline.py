@@ -1,19 +1,21 @@
 """A connection to a PostgreSQL server on which statements go together: one trip there and back for all.
 
 The trip is most of what a statement costs, to both sides. What comes often is prepared. A statement has `?`
-for parameters. What a transaction is, and what to do about a lost connection, is not known here.
+for parameters. A connection is kept only after answers of the server that leave no doubt about its state; any
+other end of a trip closes it. What a transaction is, and what to do about a lost connection, is unknown here.
 """
 
 from __future__ import annotations
 
 import itertools
 import select
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +26,17 @@ if TYPE_CHECKING:
 
 # A statement is prepared after these; more than so many are not, lists of keys have many lengths.
 FEW_USES, MOST_PREPARED = 2, 200
+# Without a word of the server for so long, the way to it is lost. A proxy may take what is sent and pass
+# nothing on, so that no keepalive of the network fails. A lock is waited for ten seconds; a look at all of a
+# journal, or its cleaning, takes minutes.
+SILENCE_SECONDS, LONG_SILENCE_SECONDS = 60.0, 900.0
 _FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC})
-_IDLE, _BROKEN = TransactionStatus.IDLE, ConnStatus.BAD
+_IDLE, _SOUND = TransactionStatus.IDLE, ConnStatus.OK
+_OUTSIDE = PipelineStatus.OFF
+_FREE = frozenset({_IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
+# A prepared statement that is gone, there twice, or of a table that has changed since: only a new connection
+# has none of them.
+_STALE = frozenset({"26000", "42P05", "0A000"})
 
 
 class _GoneError(psycopg.OperationalError):
@@ -33,9 +44,10 @@ class _GoneError(psycopg.OperationalError):
 
 
 class Pipeline:
-    """One connection, for one thread at a time."""
+    """One connection, for one thread at a time. `silence` is how long an answer may take to begin."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.silence = SILENCE_SECONDS
         self._connection = connection
         self._wire: PGconn = connection.pgconn
         self._loader = Transformer(connection)
@@ -63,29 +75,38 @@ class Pipeline:
     def run(self, statements: Sequence[Statement]) -> list[PGresult]:
         """Run statements one after the other; raise the error of one that fails, behind which none is run.
 
-        A cursor of psycopg would cost the client more than the statement. The connection is closed where it
-        was lost.
+        A cursor of psycopg would cost the client more than the statement. The connection is closed unless the
+        server itself has refused a statement, and waits for the next one: later it could not be told which
+        answer belongs to which question.
         """
+        asked: list[tuple[str, list[Any]]] = [(text, _dumped(values)) for text, values in statements]
         try:
-            return self._answered(statements)
-        except _GoneError:
-            self.close()
+            results = [self._run_alone(*asked[0])] if len(asked) == 1 else self._run_together(asked)
+            return [checked(result) for result in results]
+        except BaseException as error:
+            if not self._is_sound_after(error):
+                self.close()
             raise
 
-    def _answered(self, statements: Sequence[Statement]) -> list[PGresult]:
-        asked: list[tuple[str, list[Any]]] = [(text, _dumped(values)) for text, values in statements]
-        if len(asked) == 1:
-            return [checked(self._run_alone(*asked[0]))]
+    def _is_sound_after(self, error: BaseException) -> bool:
+        """Tell whether the connection is as it was before a trip that has ended with an error."""
+        if type(error) is _GoneError or not isinstance(error, psycopg.Error) or error.sqlstate is None:
+            return False
+        if error.sqlstate in _STALE:
+            return False
+        wire = self._wire
+        # What cannot be told is not sound.
+        with suppress(Exception):
+            is_free = wire.transaction_status in _FREE and wire.pipeline_status == _OUTSIDE
+            return is_free and wire.status == _SOUND
+        return False
+
+    def _run_together(self, asked: Sequence[tuple[str, list[Any]]]) -> list[PGresult]:
         named = [(self._name(text) if texts else b"", text, texts) for text, texts in asked]
-        try:
-            self._send(named)
-            results = self._received(len(named))
-        except BaseException:
-            # Broken off, by the person or by the network: later nobody could tell which answer is whose.
-            self.close()
-            raise
+        self._send(named)
+        results = self._received(len(named))
         self._wire.exit_pipeline_mode()
-        return [checked(result) for result in results]
+        return results
 
     def rows(self, result: PGresult) -> list[Sequence[Any]]:
         """Return the rows of a result."""
@@ -97,10 +118,21 @@ class Pipeline:
 
     def _run_alone(self, text: str, texts: list[Any]) -> PGresult:
         if not texts:
-            return self._wire.exec_(text.encode())
-        if name := self._name(text):
-            return self._wire.exec_prepared(name, texts)
-        return self._wire.exec_params(_numbered(text), texts)
+            self._wire.send_query(text.encode())
+        elif name := self._name(text):
+            self._wire.send_query_prepared(name, texts)
+        else:
+            self._wire.send_query_params(_numbered(text), texts)
+        return self._answer()
+
+    def _answer(self) -> PGresult:
+        """Wait for the answer to what was sent outside of a pipeline: that of the last statement."""
+        self._flush()
+        # All are taken, so that the next statement finds nothing of this one.
+        found = list(iter(self._next, None))
+        if not found:
+            raise _GoneError("the connection has ended without an answer")
+        return [checked(result) for result in found][-1]
 
     def _send(self, named: Sequence[tuple[bytes, str, list[Any]]]) -> None:
         wire = self._wire
@@ -111,27 +143,41 @@ class Pipeline:
             else:
                 wire.send_query_params(_numbered(text), texts)
         wire.pipeline_sync()
+        self._flush()
+
+    def _flush(self) -> None:
+        wire = self._wire
         while wire.flush():
             # It may have to be read from before the server takes more.
-            for _, event in self._ready.poll():
+            for _, event in self._waited(self._ready):
                 if event & ~select.POLLOUT:
                     wire.consume_input()
 
     def _received(self, many: int) -> list[PGresult]:
         """Wait for the answers of so many statements, with the interpreter's lock free for other threads."""
-        wire = self._wire
         found: list[PGresult] = []
-        # The last one says that this is all.
+        gaps = 0
+        # The last one says that this is all. There is one gap behind each answer.
         while len(found) <= many:
-            while wire.is_busy():
-                self._readable.poll()
-                wire.consume_input()
-            result = wire.get_result()
+            result = self._next()
             if result is not None:
                 found.append(result)
-            elif wire.status == _BROKEN:
+            elif (gaps := gaps + 1) > many + 1 or self._wire.status != _SOUND:
                 raise _GoneError("the connection has ended")
         return found[:-1]
+
+    def _next(self) -> PGresult | None:
+        wire = self._wire
+        while wire.is_busy():
+            self._waited(self._readable)
+            wire.consume_input()
+        return wire.get_result()
+
+    def _waited(self, poll: select.poll) -> list[tuple[int, int]]:
+        found = poll.poll(self.silence * 1_000)
+        if not found:
+            raise _GoneError(f"the server has said nothing for {self.silence:g} s")
+        return found
 
     def _name(self, text: str) -> bytes:
         """Return the name under which the server knows a statement; empty before it has come a few times."""
@@ -143,7 +189,8 @@ class Pipeline:
                 self._prepared[text] = known + 1
             return b""
         name = b"gramercy_%d" % next(self._names)
-        checked(self._wire.prepare(name, _numbered(text)))
+        self._wire.send_prepare(name, _numbered(text))
+        self._answer()
         self._prepared[text] = name
         return name
 
@@ -172,8 +219,9 @@ def checked(result: PGresult) -> PGresult:
     """Return a result, or raise what the server says instead."""
     if result.status not in _FINE:
         error = psycopg.errors.error_from_result(result)
-        if error.sqlstate is None:
-            # No word of the server: the way to it is gone, which the connection may notice later only.
+        if error.sqlstate is None or error.diag.severity_nonlocalized != "ERROR":
+            # No word of the server, or its last one: FATAL and PANIC end the connection, which this side may
+            # notice later only.
             raise _GoneError(str(error))
         raise error
     return result

@@ -26,7 +26,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 
     from gramercy.journal.notices import LISTEN, UNHURRIED, Ear, Messenger
-    from gramercy.journal.pipeline import Pipeline
+    from gramercy.journal.pipeline import LONG_SILENCE_SECONDS, SILENCE_SECONDS, Pipeline
 except ImportError as missing:
     raise JournalError(
         f"a journal on PostgreSQL needs psycopg ({missing}): pip install 'gramercy[postgres]'"
@@ -58,7 +58,7 @@ NETWORK = {
     "application_name": "gramercy",
 }
 # A transaction of ours takes milliseconds: a process that holds a row for longer has stopped.
-SESSION = b"""
+SESSION = """
 SET search_path = gramercy;
 SET client_min_messages = warning;
 SET lock_timeout = '10s';
@@ -70,6 +70,16 @@ _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _HELLO = (
     "SELECT current_setting('synchronous_commit'), system_identifier || '/' || datid, pid, backend_start "
     "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
+)
+# Rules and policies can hide rows, or make others of them.
+_OBJECTS = (
+    "SELECT CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' ELSE 'table of another kind' END, "
+    "c.relname::text FROM pg_class c WHERE c.relnamespace = 'gramercy'::regnamespace "
+    "AND c.relkind IN ('r', 'v', 'm', 'f', 'p') "
+    "UNION ALL SELECT 'trigger', t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+    "WHERE c.relnamespace = 'gramercy'::regnamespace AND NOT t.tgisinternal "
+    "UNION ALL SELECT 'rule', rulename::text FROM pg_rules WHERE schemaname = 'gramercy' "
+    "UNION ALL SELECT 'policy', policyname::text FROM pg_policies WHERE schemaname = 'gramercy' ORDER BY 1, 2"
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
 _BEGIN, _COMMIT = ("BEGIN", ()), ("COMMIT", ())
@@ -147,8 +157,21 @@ class PostgresJournal(SqlJournal):
         """Give a function that asks the server, always about the state of this moment."""
         # A connection that was lost meanwhile is found out, and replaced, before the look begins.
         self._read(self._set_clock)
-        with super().looking() as ask:
+        with super().looking() as ask, self._unhurried():
             yield ask
+
+    @contextmanager
+    def _unhurried(self) -> Iterator[None]:
+        """Let the server take its time for an answer."""
+        connection = self._connection
+        if connection is None:
+            yield
+            return
+        connection.silence = LONG_SILENCE_SECONDS
+        try:
+            yield
+        finally:
+            connection.silence = SILENCE_SECONDS
 
     def close(self) -> None:
         """Let go of the connections and of the lease; calls that run are left to `recover`."""
@@ -163,30 +186,44 @@ class PostgresJournal(SqlJournal):
                 self._run("DELETE FROM leases WHERE owner = ?", (self.owner,))
             super().close()
 
+    def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
+        """Name what the schema has beside what the migrations make."""
+        known = [name for (name,) in ask("SELECT name FROM migrations", ())]
+        ours = schema.tables(known, schema.POSTGRES_WORDS)
+        return [f"{kind} {name}" for kind, name in ask(_OBJECTS, ()) if kind != "table" or name not in ours]
+
     # Connections.
 
-    def _open(self, *first: bytes) -> psycopg.Connection[Any]:
+    def _open(self, *first: str) -> psycopg.Connection[Any]:
         """Return a new connection on which something was said; JournalError where there is none to be had."""
         connection: psycopg.Connection[Any] | None = None
         try:
             connection = psycopg.connect(**self._settings, autocommit=True, cursor_factory=psycopg.RawCursor)
+            first_words = Pipeline(connection)
             for statement in (SESSION, *first):
-                connection.execute(statement)
-        except psycopg.Error as error:
+                first_words.run([(statement, ())])
+        except BaseException as error:
             if connection is not None:
                 connection.close()
+            if not isinstance(error, (psycopg.Error, OSError)):
+                raise
             raise JournalError(f"the journal {self.where} cannot be reached: {_line(error)}") from error
         return connection
 
     def _connect(self) -> None:
         """Connect anew. Where this writer's chain ends is to be read again."""
         self._disconnect()
-        self._connection = Pipeline(self._open())
         self._head = None
-        self._set_clock()
-        ((self._synchronous, self._database, pid, began),) = self._run(_HELLO, ())
-        self._backends.append((pid, began))
-        self._end_others(time.monotonic() + self._patience)
+        try:
+            self._connection = Pipeline(self._open())
+            self._set_clock()
+            ((self._synchronous, self._database, pid, began),) = self._run(_HELLO, ())
+            self._backends.append((pid, began))
+            self._end_others(time.monotonic() + self._patience)
+        except BaseException:
+            # What was left of the connection before this one may not be settled.
+            self._disconnect()
+            raise
 
     def _end_others(self, end: float) -> None:
         """End what is left of lost connections on the server, which may not know yet that they are.
@@ -204,7 +241,7 @@ class PostgresJournal(SqlJournal):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(psycopg.Error):
+            with suppress(Exception):
                 connection.close()
 
     def _reconnect(self, end: float) -> None:
@@ -212,7 +249,6 @@ class PostgresJournal(SqlJournal):
             try:
                 self._connect()
             except JournalError:
-                self._disconnect()
                 if time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
@@ -231,6 +267,8 @@ class PostgresJournal(SqlJournal):
                 except _LostError:
                     if time.monotonic() > end:
                         raise
+                    # A server that ends connections one after the other is not asked without a pause.
+                    time.sleep(PAUSE_SECONDS / 10)
         raise JournalError(f"the journal {self.where} is closed")
 
     # Transactions.
@@ -243,7 +281,7 @@ class PostgresJournal(SqlJournal):
         self._start(is_lasting=True)
         try:
             self._run("SELECT pg_advisory_xact_lock(?)", (LOCK,))
-            for name in schema.missing(self._known(), self.where):
+            for name in schema.missing(self._migrated(), self.where):
                 for statement in schema.statements(name, schema.POSTGRES_WORDS):
                     self._run(statement, ())
                 self._run("INSERT INTO migrations VALUES (?, ?)", (name, self._now()))
@@ -252,7 +290,7 @@ class PostgresJournal(SqlJournal):
             self._roll_back()
             raise
 
-    def _known(self) -> list[str]:
+    def _migrated(self) -> list[str]:
         """Return the migrations that were made; who may not make tables needs no right to where they are."""
         ((register,),) = self._run("SELECT to_regclass('gramercy.migrations')::text", ())
         if register is None:
@@ -299,9 +337,15 @@ class PostgresJournal(SqlJournal):
 
     def _roll_back(self) -> None:
         self._beginning, self._inserts, self._changes, self._end = [], [], [], None
-        if self._connection is not None and not self._connection.is_idle:
-            with suppress(JournalError):
+        if self._connection is None:
+            return
+        with suppress(Exception):
+            if not self._connection.is_idle:
                 self._run("ROLLBACK", ())
+            if self._connection.is_idle:
+                return
+        # A transaction that cannot be ended would take in all that comes after it.
+        self._disconnect()
 
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         return self._run_all((statement, values))[0]
@@ -309,7 +353,10 @@ class PostgresJournal(SqlJournal):
     def _run_all(self, *statements: Statement) -> list[list[Sequence[Any]]]:
         results, connection = self._execute(*statements), self._connection
         assert connection is not None  # noqa: S101 - it has just answered; this tells mypy
-        return [connection.rows(result) for result in results]
+        try:
+            return [connection.rows(result) for result in results]
+        except Exception as error:
+            raise self._told(connection, error) from error
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
         return self._execute((statement, values))[0].command_tuples or 0
@@ -357,16 +404,18 @@ class PostgresJournal(SqlJournal):
         beginning, self._beginning = self._beginning, []
         try:
             return connection.run((*beginning, *statements))[len(beginning) :]
-        except psycopg.Error as error:
+        except Exception as error:
+            # Of any kind: what is not told as an error of the journal would not be tried again.
             raise self._told(connection, error) from error
 
-    def _told(self, connection: Pipeline, error: psycopg.Error) -> JournalError:
+    def _told(self, connection: Pipeline, error: Exception) -> JournalError:
         if connection.is_closed:
             self._disconnect()
             return _LostError(f"the journal {self.where} was lost: {_line(error)}")
-        if error.sqlstate == _NONE_CHANGED:
+        code = error.sqlstate if isinstance(error, psycopg.Error) else None
+        if code == _NONE_CHANGED:
             return JournalError(f"what this process wrote in {self.where} was changed by another")
-        kind = _LostError if error.sqlstate in _AGAIN else JournalError
+        kind = _LostError if code in _AGAIN else JournalError
         return kind(f"the journal {self.where} cannot be used: {_line(error)}")
 
     # Clocks, chains, leases and notices.
@@ -382,8 +431,9 @@ class PostgresJournal(SqlJournal):
 
     def _wipe(self) -> None:
         # Rows that were deleted or changed stay in the files of the server until then.
-        self._run("VACUUM contents", ())
-        self._run("VACUUM answers", ())
+        with self._unhurried():
+            self._run("VACUUM contents", ())
+            self._run("VACUUM answers", ())
 
     def _lock_chains(self) -> None:
         # That a chain was opened must outlive a crash of the server: else another would get its number.

@@ -6,6 +6,7 @@ may be removed later (arguments, questions, results), `chains` the head of each 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gramercy.errors import JournalError
@@ -54,6 +55,7 @@ POSTGRES_WORDS = {
     "all_of": " & ",
 }
 
+_TABLE = re.compile(r"\s*CREATE TABLE (\w+)")
 REGISTER = "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL)"
 MIGRATIONS: dict[str, tuple[str, ...]] = {
     "001 calls, events, contents, chains, leases": (
@@ -157,6 +159,12 @@ def missing(known: Iterable[str], where: str) -> list[str]:
             "not know): use that one, or another journal. Nothing was changed"
         )
     return [name for name in MIGRATIONS if name not in have]
+
+
+def tables(names: Iterable[str], words: Mapping[str, str]) -> set[str]:
+    """Return the tables that migrations make."""
+    made = (statement for name in names if name in MIGRATIONS for statement in statements(name, words))
+    return {"migrations", *(found[1] for each in made if (found := _TABLE.match(each)))}
 
 
 def statements(name: str, words: Mapping[str, str]) -> list[str]:

@@ -18,14 +18,15 @@ import msgspec
 from gramercy.errors import JournalError
 from gramercy.journal.tables import Tables
 from gramercy.journal.words import excerpt, phrases_of, words_of, writable
+from gramercy.text import cut_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gramercy.journal.base import Journal
 
-# A title is one line of a list.
-LONGEST_TITLE = 120
+# A title is one line of a list: with the ellipsis 120 characters.
+LONGEST_TITLE = 119
 # A title is found by going through them: of more conversations the latest ones are looked at.
 MOST_TITLES = 10_000
 # What stands between the id of a conversation and the place in it where another agent was asked.
@@ -349,5 +350,4 @@ def missing(name: str) -> JournalError:
 
 def title_of(text: str) -> str:
     """Return a text as one line of a list."""
-    line = " ".join(writable(text).split())
-    return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
+    return cut_line(writable(text), LONGEST_TITLE)

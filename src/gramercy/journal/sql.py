@@ -15,12 +15,12 @@ from weakref import ref
 
 import msgspec
 
-from gramercy.errors import GramercyError, JournalError, MovedError
+from gramercy.errors import JournalError, MovedError
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
 from gramercy.journal.chain import LATE, Told, kept_text
 from gramercy.journal.story import check_story, story_of
-from gramercy.journal.tables import CONTENTS_OF, CallRow, Tables, marks, new_row, over_row, writable
+from gramercy.journal.tables import CALL_AT, CONTENTS_OF, CallRow, Tables, marks, new_row, over_row, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,6 @@ class SqlJournal(Tables):
         self._claims: dict[int, int] = {}
         # Ends of calls that could not be recorded, by key; to be recorded as soon as that is possible.
         self._owed: dict[int, tuple[State, Facts]] = {}
-        self._leased_until = 0.0
         self._renewer: Signal | None = None
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
@@ -241,8 +240,10 @@ class SqlJournal(Tables):
         self, key: int, state: State, facts: Facts, expected: Sequence[State] = ()
     ) -> MovedError | None:
         """Make a move; return the refusal of an end that comes too late, which is recorded itself."""
-        # When a call is over, its secrets are masked.
-        held, kept = self._held(key, *([] if state in MOVES else [(CONTENTS_OF, (key,))]))
+        # When a call is over, its secrets are masked. When it is approved, it must be what was recorded: the
+        # question may have waited for days where others can write.
+        more = story_of(key) if state is _READY else () if state in MOVES else ((CONTENTS_OF, (key,)),)
+        held, kept = self._held(key, *more)
         row = _known(held, key, state)
         # Who expects a state does not speak for the run that was claimed here: a person resolves a doubt.
         own = 0 if expected else self._claims.get(key, 0)
@@ -252,8 +253,15 @@ class SqlJournal(Tables):
         self._check(row, state, facts, expected)
         if row.state == _EXECUTING.value and not fence and row.owner != self.owner:
             raise MovedError(f"call {key} is run by another process", self._record(row))
-        self._advance(row, state, facts, earlier=kept[0] if kept else None)
+        if state is _READY:
+            check_story(row, *kept)
+        self._advance(row, state, facts, earlier=kept[0] if kept and state not in MOVES else None)
         return None
+
+    def check(self, key: int) -> None:
+        """Raise ForgedRecordError unless what is held about a call that is not over is what was recorded."""
+        rows, *story = self._read(lambda: self._run_all((CALL_AT, (key,)), *story_of(key)))
+        check_story(_known(CallRow._make(rows[0]) if rows else None, key, _AWAITING), *story)
 
     def _settle(self) -> None:
         """Record ends that could not be recorded before; what still cannot stays owed."""
@@ -433,7 +441,7 @@ def _renew(journal: ref[SqlJournal], stopped: Signal) -> None:
         try:
             if found is None or not found._renew():  # noqa: SLF001 - a part of it, on a thread of its own
                 return
-        except GramercyError as error:
+        except Exception as error:  # noqa: BLE001 - the thread must outlive whatever the store meets
             if stopped.is_set():
                 return
             # Another machine may now think that this process is gone; its fence keeps what it does apart.

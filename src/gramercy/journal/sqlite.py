@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock, RLock
 from time import gmtime, monotonic, sleep, strftime
@@ -21,7 +21,9 @@ from weakref import WeakSet
 from gramercy.errors import JournalError
 from gramercy.journal import owners, schema
 from gramercy.journal.bells import Doorbell, run_directory
+from gramercy.journal.files import Files, Loss, exposed, identity, what_instead
 from gramercy.journal.sql import SqlJournal
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +46,8 @@ LARGEST_LOG = 32 << 20
 # By what the file is known as ours: "gram", in the place that SQLite has for it.
 APPLICATION = int.from_bytes(b"gram")
 MAGIC = b"SQLite format 3\0"
+# What ANALYZE makes is SQLite's own.
+_OBJECTS = "SELECT type, name, tbl_name FROM sqlite_master WHERE name NOT LIKE 'sqlite!_stat%' ESCAPE '!'"
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REASONS = {
     sqlite3.SQLITE_BUSY: "another process has locked it and does not let go; end that one, and try again",
@@ -65,17 +69,21 @@ _inherited: list[object] = []
 class SqliteJournal(SqlJournal):
     """A journal in a file that only its owner can read, with a write-ahead log beside it.
 
-    `set_aside` is where a damaged file went that was found instead.
+    `set_aside` is where a damaged file went that was found instead; without `sets_aside` it is refused.
     """
 
     OLDEST_FIRST = "e.rowid"
     LATEST_FIRST = "e.rowid DESC"
     WORDS = schema.SQLITE_WORDS
 
-    def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS, sets_aside: bool = True
+    ) -> None:
         self.path = Path(path)
         super().__init__(str(path))
         self.set_aside: Path | None = None
+        self._sets_aside = sets_aside
+        self._files = Files(self.path)
         self._has_new_lock = False
         self._busy_seconds = busy_seconds
         self._watcher: sqlite3.Connection | None = None
@@ -117,26 +125,37 @@ class SqliteJournal(SqlJournal):
 
     def _open(self) -> None:
         """Open the file, or set it aside and open a new one if it is damaged."""
+        self._check_regular()
         for _ in range(3):
             # Nobody may be connecting to a file that is renamed: SQLite finds the log by its name.
             with _opening, self._locked(fcntl.LOCK_SH):
                 inode = self._prepare_file()
                 damage = self._damage_found()
             if damage is None:
+                self._files.note()
                 return
+            if not self._sets_aside:
+                raise JournalError(f"the journal {self.where} is damaged ({damage}): it was left as it is")
             self._put_aside(inode, damage)
         raise JournalError(f"the journal {self.where} is damaged again and again; look at the disk")
+
+    def _check_regular(self) -> None:
+        """Refuse what is no file before anything is made beside it."""
+        if told := what_instead(self.path):
+            raise JournalError(f"the journal {self.path} cannot be used: {told}; name another file")
 
     def _prepare_file(self) -> int:
         """Make the file, readable for its owner only, if it is not there; return its inode."""
         try:
             # One that is there is not opened: closing it would end the locks of all connections of this
             # process, and another process would remove the log in which they write.
-            with suppress(FileExistsError):
+            try:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            except FileExistsError:
+                self._remark = self._remark or self._files.remark()
             return self.path.stat().st_ino
         except OSError as error:
-            raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
+            raise JournalError(f"the journal {self.path} cannot be written: {reason_of(error)}") from error
 
     def _damage_found(self) -> sqlite3.Error | None:
         """Connect; return what is wrong with a file that cannot be read as a database."""
@@ -164,7 +183,6 @@ class SqliteJournal(SqlJournal):
     def _prepare(self) -> None:
         self._is_lasting: bool | None = None
         self._pid = os.getpid()
-        self._inode = self.path.stat().st_ino
         self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._check_kind()
         self._make_private()
@@ -193,10 +211,23 @@ class SqliteJournal(SqlJournal):
             suspect.unlink(missing_ok=True)
 
     def _make_private(self) -> None:
-        """Let only its owner read a journal, which may have come back from a backup."""
+        """Let only its owner read a journal, which may have come back from a backup; tell who could write."""
         found = self.path.stat()
-        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        if found.st_uid != os.getuid():
+            raise JournalError(
+                f"the journal {self.path} belongs to another user (uid {found.st_uid}), who can change it: "
+                f"name another one, or make it yours with chown {os.getuid()}"
+            )
+        if stat.S_IMODE(found.st_mode) & 0o022:
+            log.warning(
+                "the journal %s could be written by other users (mode %o): it is yours alone from now on; "
+                "gramercy audit verify tells whether what was recorded fits together",
+                *(self.path, stat.S_IMODE(found.st_mode)),
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
             self.path.chmod(0o600)
+        if told := exposed(self.path):
+            log.warning("the journal %s is in a directory that %s", self.path, told)
 
     def _mistaken(self, text: str) -> JournalError:
         """Return what is told about a file that was named by mistake, which is left as it was found."""
@@ -241,6 +272,18 @@ class SqliteJournal(SqlJournal):
             return []
         return [name for (name,) in self._connection.execute("SELECT name FROM migrations")]
 
+    def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
+        """Name what the file has beside what the migrations make, as a database made now has it."""
+        known = [name for (name,) in ask("SELECT name FROM migrations", ())]
+        with closing(sqlite3.connect(":memory:")) as plain:
+            plain.execute(schema.REGISTER)
+            for name in known:
+                for statement in schema.statements(name, schema.SQLITE_WORDS):
+                    plain.execute(statement)
+            ours = plain.execute(_OBJECTS).fetchall()
+        found = {tuple(row) for row in ask(_OBJECTS, ())}
+        return [f"{kind} {name}" for kind, name, _ in sorted(found.difference(ours))]
+
     # Damage.
 
     @property
@@ -266,6 +309,8 @@ class SqliteJournal(SqlJournal):
                 with suppress(FileNotFoundError):
                     os.rename(f"{self.path}{ending}", f"{self.set_aside}{ending}")  # noqa: PTH104 - endings of names
             self._suspect.unlink(missing_ok=True)
+            # Of what was known before nothing is in the new one.
+            self._known = None
             self._remark = f"a damaged journal was set aside as {self.set_aside.name}"
         log.warning(
             "the journal %s is damaged (%s): it is set aside as %s, and a new one is begun",
@@ -287,7 +332,7 @@ class SqliteJournal(SqlJournal):
             self._has_new_lock = self._has_new_lock or not self._lock_path.exists()
             descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
+            raise JournalError(f"the journal {self.path} cannot be written: {reason_of(error)}") from error
         try:
             fcntl.flock(descriptor, kind)
             yield
@@ -309,21 +354,41 @@ class SqliteJournal(SqlJournal):
             return work()
 
     def _look_around(self) -> None:
-        """Open the file again after a fork, and where it was removed or set aside: nobody reads that one."""
+        """Open the file again after a fork, and where it or its log was removed, replaced or damaged."""
         if self._pid != os.getpid():
             self._open()
             return
+        if self._is_closed:
+            return
         try:
-            if self._is_closed or os.stat(self.path).st_ino == self._inode:  # noqa: PTH116 - every call does it
-                return
-        except FileNotFoundError:
-            pass
+            loss = self._files.loss()
         except OSError as error:
-            raise JournalError(f"the journal {self.path} cannot be reached: {error.strerror}") from error
-        log.warning("the journal %s was removed or replaced: it is opened anew", self.path)
-        self._connection.close()
-        self._head, self._chain, self._leased_until = None, 0, 0.0
+            raise JournalError(f"the journal {self.path} cannot be reached: {reason_of(error)}") from error
+        if loss is not None:
+            self._reopen(loss)
+
+    def _reopen(self, loss: Loss) -> None:
+        """Close files that were unlinked or replaced, and go on with those that are there."""
+        told = loss.value
+        if loss is Loss.LOG and self._files.is_log_free():
+            # What was committed is in the log that was removed, which is still open here: into the file with
+            # it, before a process that opens the file now goes on without it.
+            with _opening, self._locked(fcntl.LOCK_EX), suppress(sqlite3.Error):
+                ((busy, *_),) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                told += "" if busy else "; all that was in it was written back"
+        log.warning("the journal %s: %s; it is opened anew", self.path, told)
+        self._let_go()
+        self._open_anew(told, is_same=loss is not Loss.FILE)
         self._open()
+
+    def _let_go(self) -> None:
+        # SQLite shares its locks among the connections of a process: as long as one is open, all use the
+        # files that it found.
+        with self._watching:
+            watcher, self._watcher = self._watcher, None
+            if watcher is not None:
+                watcher.close()
+        self._connection.close()
 
     def _commit(self) -> None:
         self._run("COMMIT", ())
@@ -385,10 +450,15 @@ class SqliteJournal(SqlJournal):
             return JournalError(f"the journal {self.where} is closed")
         code = _code(error)
         if code in _DAMAGED:
-            with suppress(OSError):
-                self._suspect.touch()
+            self._meet_damage()
         reason = _REASONS.get(code, "SQLite refuses")
         return JournalError(f"the journal {self.where} cannot be used: {reason} ({error})")
+
+    def _meet_damage(self) -> None:
+        """Have the next opening look at all of the file, and the next call open it."""
+        with suppress(OSError):
+            self._suspect.touch()
+        self._files.is_damaged = True
 
     def _be_born(self) -> None:
         """Begin anew in the child of a fork: locks, connections and calls that run are the parent's."""
@@ -397,10 +467,19 @@ class SqliteJournal(SqlJournal):
         self._watcher, self._renewer = None, None
         self._watching = Lock()
         self._head, self._chain, self._leased_until = None, 0, 0.0
+        self._known, self._remark = None, ""
         self._claims = {}
         self.owner = owners.new_owner()
         self._doorbell = Doorbell(self.run_directory, self._version)
         self._pid = 0
+
+
+def is_open_here(path: Path) -> bool:
+    """Tell whether this process uses a journal in this file."""
+    with suppress(FileNotFoundError):
+        found = identity(os.fspath(path))
+        return any(journal._files.is_of(found) for journal in list(_open_here) if not journal._is_closed)  # noqa: SLF001 - our own
+    return False
 
 
 def _code(error: sqlite3.Error) -> int:

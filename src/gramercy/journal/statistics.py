@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.journal.base import State
-from gramercy.journal.chain import read_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gramercy.journal.chain import Told
     from gramercy.journal.tables import Tables
 
 # A megabyte or two at a time.
@@ -25,6 +23,19 @@ _MOVES = (
     "SELECT e.key, e.step, k.tool, k.at, e.state, e.at, e.facts FROM events e JOIN calls k ON k.key = e.key "
     "WHERE (e.key, e.step) > (?, ?) AND e.key > 0 ORDER BY e.key, e.step LIMIT ?"
 )
+
+
+class _Told(msgspec.Struct, gc=False):
+    """What is counted of the facts of an event; the rest, which is most of it, is not even decoded."""
+
+    approved: bool | None = None
+    refuser: str = ""
+    elapsed_ms: float | None = None
+    size: int = 0
+    failure: str = ""
+
+
+_read_told = msgspec.json.Decoder(_Told).decode
 
 
 class ToolFigures(msgspec.Struct, frozen=True):
@@ -66,14 +77,15 @@ class _Tally:
         self.waits: list[float] = []
         self.size = 0
 
-    def add(self, moves: list[tuple[str, float, Told]]) -> None:
+    def add(self, moves: list[tuple[str, float, _Told]]) -> None:
         """Count a call."""
         asked = 0.0
         for state, at, told in moves:
             if state == State.AWAITING:
                 asked = at
             elif told.approved is not None and asked and told.refuser != "timeout":
-                self.waits.append(at - asked)
+                # A clock that was set back between the two must not make it negative.
+                self.waits.append(max(0.0, at - asked))
                 asked = 0.0
         state, _, told = moves[-1]
         self.states[state] += 1
@@ -127,21 +139,21 @@ def tool_figures(
     return [tally.figures(tool, day) for (day, tool), tally in sorted(tallies.items())]
 
 
-def _calls(journal: Tables, since: float) -> Iterator[tuple[str, float, list[tuple[str, float, Told]]]]:
+def _calls(journal: Tables, since: float) -> Iterator[tuple[str, float, list[tuple[str, float, _Told]]]]:
     """Return tool, time and moves of each call, in the order of keys."""
     with journal.looking() as ask:
         # Keys are given in the order of time.
         ((first,),) = ask("SELECT COALESCE(MIN(key), 0) FROM calls WHERE at >= ?", (since,))
         last: tuple[Any, Any] = (first - 1, _LAST_STEP)
         call: tuple[int, str, float] = (0, "", 0.0)
-        moves: list[tuple[str, float, Told]] = []
+        moves: list[tuple[str, float, _Told]] = []
         while first and (rows := ask(_MOVES, (*last, PAGE))):
             for key, _, tool, began, state, at, facts in rows:
                 if key != call[0]:
                     if moves and call[2] >= since:
                         yield call[1], call[2], moves
                     call, moves = (key, tool, began), []
-                moves.append((state, at, read_told(facts)))
+                moves.append((state, at, _read_told(facts)))
             last = rows[-1][0], rows[-1][1]
         if moves and call[2] >= since:
             yield call[1], call[2], moves

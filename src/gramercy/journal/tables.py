@@ -7,6 +7,7 @@ call may do next is not known here.
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     Statement = tuple[str, Sequence[Any]]
 
 T = TypeVar("T")
+log = logging.getLogger("gramercy.journal")
 # Parameters in one statement: every SQLite takes 999.
 MOST_PARAMETERS = 500
 # A caller who has not come back for an answer with secrets in it after a week gets it with dots.
@@ -107,7 +109,7 @@ INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, 
 CONTENTS_OF = "SELECT step, text FROM contents WHERE key = ?"
 _UPDATE_CONTENT = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
 UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
-_CALL = f"SELECT {COLUMNS} FROM calls WHERE key = ?"  # noqa: S608 - names of our own columns
+CALL_AT = f"SELECT {COLUMNS} FROM calls WHERE key = ?"  # noqa: S608 - names of our own columns
 _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
@@ -145,9 +147,12 @@ class Tables(ABC):
         self.where = where
         self.owner = ""
         self._lock = RLock()
+        self._leased_until = 0.0
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
+        # The end that was last seen to be committed. A journal without it was put back to an older state.
+        self._known: Head | None = None
         # What the audit should know of how this journal began.
         self._remark = ""
         # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
@@ -173,7 +178,7 @@ class Tables(ABC):
 
     def _record_at(self, key: int) -> list[CallRecord]:
         """Return how a call stands; nothing if there is none."""
-        rows, story = self._run_all((_CALL, (key,)), (_STORY.format("?"), (key,)))
+        rows, story = self._run_all((CALL_AT, (key,)), (_STORY.format("?"), (key,)))
         return self._joined([CallRow._make(row) for row in rows], story)
 
     def _joined(self, rows: Sequence[CallRow], story: Iterable[Sequence[Any]]) -> list[CallRecord]:
@@ -194,7 +199,7 @@ class Tables(ABC):
 
         With it the rows of other statements, which are run when that one is held.
         """
-        rows, *found = self._run_all((_CALL + self.LOCKING, (key,)), *others)
+        rows, *found = self._run_all((CALL_AT + self.LOCKING, (key,)), *others)
         return (CallRow._make(rows[0]) if rows else None), found
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
@@ -270,7 +275,7 @@ class Tables(ABC):
     def _link(
         self, place: tuple[int, int], state: str, at: float, facts: str, content: Content | None = None
     ) -> None:
-        head = self._head or self._found_head() or self._open_chain(at)
+        head = self._head or self._resumed_head() or self._open_chain(at)
         digest = content.digest if content else ""
         self._append(head.number, *linked(head, *place, state, at, facts, digest), content)
 
@@ -279,12 +284,44 @@ class Tables(ABC):
         found = self._run("SELECT chain, number, hash FROM chains WHERE chain = ?", (self._chain,))
         return Head(*found[0]) if found else None
 
+    def _resumed_head(self) -> Head | None:
+        """Return the end of the chain that this writer had; None where it has to open one.
+
+        That is so at the beginning, and where what it has written is gone: then a new chain tells of it.
+        """
+        known = self._known
+        found = self._found_head() if self._chain else None
+        if known is None or known.chain != self._chain:
+            return found
+        place = known.chain, known.number
+        rows = self._run("SELECT hash FROM events WHERE chain = ? AND number = ?", place)
+        if found is not None and rows and rows[0][0] == known.hash:
+            self._remark = ""
+            return found
+        self._remark = (
+            f"the journal was put back to an older state while a process used it: event {known.chain}."
+            f"{known.number}, which that process had recorded, is gone"
+        )
+        log.warning("the journal %s: %s; gramercy audit verify tells more", self.where, self._remark)
+        return None
+
+    def _open_anew(self, remark: str, *, is_same: bool) -> None:
+        """Have the next event open a new chain, which tells why; `is_same` if the journal goes on."""
+        self._head, self._chain, self._leased_until = None, 0, 0.0
+        known = self._known
+        if known is not None and not is_same:
+            # Of another journal: in this one its numbers mean nothing.
+            remark += f"; its chain {known.chain} ended with event {known.chain}.{known.number}, {known.hash}"
+            self._known = None
+        self._remark = remark
+
     def _open_chain(self, at: float) -> Head:
         self._lock_chains()
         ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
         found = self._run("SELECT hash, at FROM events WHERE chain = ? AND number = 1", (last,))
         before, since = found[0] if found else ("", at)
         heads = [Head(*row) for row in self._run(_GROWN.format(self.LATEST_FIRST), (last, since - 1.0))]
+        heads += [self._known] if self._known is not None else []
         event, head = opened(last + 1, at, self.owner, before, reason=self._remark, heads=heads)
         self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
         self._append(0, event, head)
@@ -327,16 +364,16 @@ class Tables(ABC):
         """Do something in one transaction; nothing of it is there unless all of it is."""
         with self._lock:
             head = self._head
-            self._start(is_lasting=is_lasting)
             try:
+                self._start(is_lasting=is_lasting)
                 done = work()
                 self._commit()
             except BaseException as error:
-                self._roll_back()
                 self._head = head if isinstance(error, MovedError) else None
+                self._roll_back()
                 raise
-            if self._head is not None:
-                self._chain = self._head.chain
+            if self._head is not None and self._head is not head:
+                self._chain, self._known, self._remark = self._head.chain, self._head, ""
         self._ring()
         return done
 
@@ -346,6 +383,10 @@ class Tables(ABC):
             return work()
 
     # What a dialect has of its own.
+
+    @abstractmethod
+    def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
+        """Name triggers, views and tables among ours that no migration has made: they could lie or act."""
 
     def _now(self) -> float:
         """Return the time of events, leases and expiry."""

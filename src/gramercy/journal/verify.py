@@ -16,6 +16,7 @@ from gramercy.journal.chain import (
     PRUNED,
     REDACTED,
     Head,
+    KeySet,
     content_digest,
     digest_of_heads,
     event_hash,
@@ -33,6 +34,7 @@ MOST_FLAWS = 20
 MOST_STEPS = 1_000
 _OWN = frozenset({OPENED, REDACTED, PRUNED, LATE})
 _TYPES = (int, int, int, int, str, float, str, str, str, str)
+_COLUMNS = len(_TYPES)
 # Four bits hold the state of a call; 0 is none.
 _BITS = 4
 _CODES = {state.value: number for number, state in enumerate(State, 1)}
@@ -60,7 +62,11 @@ class Flaw(NamedTuple):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a verification found. `digest` stands for the ends of all chains, which are `heads`."""
+    """What a verification found. `digest` stands for the ends of all chains, which are `heads`.
+
+    Contents that are `unproven` are gone, and an old pruning that has not recorded which it deleted may have
+    deleted them. `remarks` is what processes have recorded about how they found the journal.
+    """
 
     events: int
     calls: int
@@ -69,6 +75,8 @@ class Report(msgspec.Struct, frozen=True):
     flaws: tuple[Flaw, ...]
     replaced: int
     deleted: int
+    unproven: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_intact(self) -> bool:
@@ -76,14 +84,28 @@ class Report(msgspec.Struct, frozen=True):
         return not self.flaws
 
 
+class Pruning(NamedTuple):
+    """What prunings have deleted: contents of calls that they name, and by old ones those before a time."""
+
+    before: float = 0.0
+    keys: KeySet = KeySet()
+
+    @classmethod
+    def read(cls, found: Iterable[Told]) -> Pruning:
+        """Return what these events say together."""
+        told = list(found)
+        old = [each.before_at or 0.0 for each in told if not each.pruned]
+        return cls(max(old, default=0.0), KeySet(",".join(each.pruned for each in told if each.pruned)))
+
+
 class Verifier:
     """Takes the events of all chains, by chain and number, and tells at the end what is wrong.
 
-    `pruned_before` tells what prunings say, before their events come; an event must say it too. `anchors` are
+    `pruning` tells what prunings say, before their events come; an event must say it too. `anchors` are
     events that were noted elsewhere, and must still be what they were.
     """
 
-    def __init__(self, pruned_before: Callable[[], float] = float, anchors: Iterable[Head] = ()) -> None:
+    def __init__(self, pruning: Callable[[], Pruning] = Pruning, anchors: Iterable[Head] = ()) -> None:
         self._flaws: list[Flaw] = []
         self._elsewhere: list[Flaw] = []
         self._heads: list[Head] = []
@@ -93,12 +115,14 @@ class Verifier:
         self._moves: dict[int, int] = {}
         self._questions: dict[tuple[int, int], str] = {}
         self._rulings: dict[tuple[int, int], Told] = {}
-        self._pruning, self._pruned_seen = pruned_before, 0.0
-        self._pruned_before: float | None = None
+        self._find_pruning = pruning
+        self._prunings_seen: list[Told] = []
+        self._pruning: Pruning | None = None
         # Contents that are not those of their events, by "key.step": what is there, and where.
         self._unlike: dict[str, tuple[str, Flaw]] = {}
         self._masked: set[tuple[str, str]] = set()
-        self._deleted = 0
+        self._deleted = self._unproven = 0
+        self._remarks: list[str] = []
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
         # The hashes of all events by chain, half of each, since openings tell of events of earlier chains.
         self._hashes: dict[int, bytearray] = {}
@@ -106,28 +130,50 @@ class Verifier:
         # What openings tell of the ends of other chains: "chain.number" and hash, and the first that does.
         self._vouched: dict[tuple[str, str], str] = {}
 
-    def add(self, event: Sequence[Any], content: Sequence[Any] | None = None) -> None:
-        """Look at the next event; `content` has its salt and text, None if gone, is None if left out."""
-        chain, number, key, step, state, at, facts, contents, previous, made = event
-        if tuple(map(type, event)) != _TYPES:
+    def add(self, row: Sequence[Any], *, with_contents: bool = True) -> None:  # noqa: C901 - see below
+        """Look at the next event; after its columns come salt and text of its contents, None if gone.
+
+        A million events come here, so the common case is written out, and calls only what hashes.
+        """
+        chain, number, key, step, state, at, facts, contents, previous, made, salt, text = row
+        if tuple(map(type, row))[:_COLUMNS] != _TYPES:
             self._flaw("a column holds what gramercy never writes", chain, number, key)
             return
-        if chain != self._chain:
-            self._begin(chain, number, state, previous)
-        elif number != self._number + 1:
-            self._misplaced(chain, number)
-        elif previous != self._hash:
-            self._flaw("it does not follow from the event before it", chain, number, key)
+        if chain != self._chain or number != self._number + 1 or previous != self._hash:
+            self._look_at_place(chain, number, key, state, previous)
         if made != event_hash(chain, number, key, step, state, at, facts, contents, previous):
             self._flaw("it was changed: its hash is not that of what it says", chain, number, key)
         if self._anchors and self._anchors.pop((chain, number), made) != made:
             self._flaw("it is not the event that the anchor knows", chain, number, key)
+        if number == 1:
+            self._first_hash = made
         self._number, self._hash = number, made
         self._halves += made[:_HALF].encode("ascii", "replace")
         self._events += 1
-        self._read(event)
-        if contents and content is not None:
-            self._look_at_contents(event, content)
+        code = _CODES.get(state, 0) if key and 0 < step <= MOST_STEPS else 0
+        if not code:
+            self._look_at_state(chain, number, key, step, state)
+        else:
+            known = self._moves.get(key, 0)
+            if known and known >> (_BITS * step) & 0xF:
+                self._flaw(f"step {step} of the call is there twice", chain, number, key)
+            self._moves[key] = known | code << (_BITS * step)
+        if not key or (code and (state in _ASKING or '"masked":' in facts)):
+            self._read_told(chain, number, key, step, facts)
+        if contents and with_contents:
+            # A row that was edited may hold anything.
+            found = "" if salt is None else content_digest(str(salt), str(text))
+            if found != contents:
+                self._note_contents(chain, number, key, step, at, found)
+
+    def _look_at_place(self, chain: int, number: int, key: int, state: str, previous: str) -> None:
+        """Look at an event that is not the next one of its chain."""
+        if chain != self._chain:
+            self._begin(chain, number, state, previous)
+        elif number != self._number + 1:
+            self._misplaced(chain, number)
+        else:
+            self._flaw("it does not follow from the event before it", chain, number, key)
 
     def _begin(self, chain: int, number: int, state: str, previous: str) -> None:
         """Begin a chain: it must be the next one, and name the first event of the one before it."""
@@ -166,25 +212,12 @@ class Verifier:
         if len(self._elsewhere) < MOST_FLAWS:
             self._elsewhere.append(flaw)
 
-    def _read(self, event: Sequence[Any]) -> None:
-        """Take from an event what later ones are held against."""
-        chain, number, key, step, state, _at, facts, *_ = event
-        if number == 1:
-            self._first_hash = event[-1]
-        code = _CODES.get(state)
-        if not key:
-            if state not in _OWN:
-                self._flaw(f"no call has the state {state!r}", chain, number)
-        elif code is None or not 0 < step <= MOST_STEPS:
+    def _look_at_state(self, chain: int, number: int, key: int, step: int, state: str) -> None:
+        """Look at an event that is no step of a call: the journal writes some of its own."""
+        if key:
             self._flaw(f"there is no step {step!r} to {state!r}", chain, number, key)
-            return
-        else:
-            known = self._moves.get(key, 0)
-            if known >> (_BITS * step) & 0xF:
-                self._flaw(f"step {step} of the call is there twice", chain, number, key)
-            self._moves[key] = known | code << (_BITS * step)
-        if not key or state in _ASKING or '"masked":' in facts:
-            self._read_told(chain, number, key, step, facts)
+        elif state not in _OWN:
+            self._flaw(f"no call has the state {state!r}", chain, number)
 
     def _read_told(self, chain: int, number: int, key: int, step: int, facts: str) -> None:
         try:
@@ -196,30 +229,39 @@ class Verifier:
             self._questions[key, step] = told.seal
         elif key:
             self._rulings[key, step] = told
+        elif told.before_at is not None or told.pruned:
+            self._prunings_seen.append(told)
+        elif told.heads or told.reason:
+            self._remark(chain, number, told)
         if told.masked:
             self._masked.update(told.masked.items())
         for end in told.heads.items():
             self._vouched.setdefault(end, f"{chain}.{number}")
-        self._pruned_seen = max(self._pruned_seen, told.before_at or 0.0)
 
-    def _look_at_contents(self, event: Sequence[Any], content: Sequence[Any]) -> None:
-        chain, number, key, step, _state, at, _facts, contents, *_ = event
-        salt, text = content
-        # A row that was edited may hold anything.
-        found = "" if salt is None else content_digest(str(salt), str(text))
-        if found == contents:
-            return
-        if not found and at < self._pruned():
-            self._deleted += 1
+    def _remark(self, chain: int, number: int, told: Told) -> None:
+        if number == 1 and told.reason and len(self._remarks) < MOST_FLAWS:
+            self._remarks.append(f"event {chain}.{number}: {told.reason}")
+
+    def _note_contents(  # noqa: PLR0913, PLR0917 - columns of an event
+        self, chain: int, number: int, key: int, step: int, at: float, found: str
+    ) -> None:
+        """Note contents that are not those of their event; `found` is their digest, empty if gone."""
+        if not found and self._was_pruned(key, at):
             return
         what = "its contents were changed" if found else "its contents are gone, and no event says so"
         self._unlike[f"{key}.{step}"] = found, Flaw(what, chain, number, key)
 
-    def _pruned(self) -> float:
-        """Return the time before which contents may be gone; asked for when the first one is."""
-        if self._pruned_before is None:
-            self._pruned_before = self._pruning()
-        return self._pruned_before
+    def _was_pruned(self, key: int, at: float) -> bool:
+        """Tell whether a pruning may have deleted contents; what prunings say is asked for at the first."""
+        if self._pruning is None:
+            self._pruning = self._find_pruning()
+        if key in self._pruning.keys:
+            self._deleted += 1
+        elif at < self._pruning.before:
+            self._unproven += 1
+        else:
+            return False
+        return True
 
     def finish(self, heads: Iterable[Sequence[Any]] | None = None) -> Report:
         """Return what was found, after the last event; `heads` are the ends of chains as they were kept."""
@@ -228,8 +270,8 @@ class Verifier:
             self._compare_heads([Head(*head) for head in heads])
         for (chain, number), _ in sorted(self._anchors.items()):
             self._flaw(f"event {chain}.{number}, which the anchor knows, is missing")
-        if self._pruned_seen < (self._pruned_before or 0.0):
-            self._flaw("contents are gone by a pruning that no event tells of")
+        if self._pruning is not None:
+            self._check_pruning(self._pruning)
         self._check_ends()
         self._explain_contents()
         self._check_calls()
@@ -241,7 +283,19 @@ class Verifier:
             (*self._flaws, *self._elsewhere)[:MOST_FLAWS],
             sum(bool(digest) for _, digest in self._masked),
             self._deleted,
+            self._unproven,
+            tuple(self._remarks),
         )
+
+    def _check_pruning(self, told: Pruning) -> None:
+        """Hold what was said about prunings beforehand against what their events say."""
+        try:
+            seen = Pruning.read(self._prunings_seen)
+        except ValueError:
+            self._flaw("what a pruning says cannot be read")
+            return
+        if seen.before < told.before or str(seen.keys) != str(told.keys):
+            self._flaw("contents are gone by a pruning that no event tells of")
 
     def _compare_heads(self, kept: list[Head]) -> None:
         found = {head.chain: head for head in self._heads}

@@ -7,6 +7,7 @@ does not fit the form of a client is offered as a file, and what nobody can be s
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,11 @@ from gramercy.execution.shown import folded, revealed
 from gramercy.mcp.clients import ServedCall, checked_form, form
 from gramercy.mcp.parked import stamp_of
 from gramercy.mcp.question_files import FiledQuestion, Nearby
-from gramercy.mcp.questions import MANNERS, Chosen, Manner, parted
+from gramercy.mcp.questions import ATTENDED, MANNERS, Chosen, Manner, parted
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
-    from gramercy.mcp.pending import ApprovalQueue
     from gramercy.mcp.questions import ApprovalQuestion, Askable, RuleOffers
 
 
@@ -35,33 +35,37 @@ class Approver:
     def __init__(
         self,
         before: ApprovalHandler | None,
-        queue: ApprovalQueue | None,
         patience: float,
         nearby: Nearby | None = None,
     ) -> None:
         self._before = before
-        self._queue = queue
         self._patience = patience
         self._nearby = nearby or Nearby()
+        self._is_told = False
 
     async def __call__(self, tool: Any, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
-        """Ask the person at the client; else the queue; else the handler that was there before."""
+        """Ask the person at the client; else the handler that was there before."""
         call = current_call()
         if isinstance(call, ServedCall) and call.conversation is not None and call.can("elicitation"):
             if _runs_alone(call):
                 return Denied(ALONE.format(client="codex exec"), Refuser.NOBODY)
             return await self._elicit(call, request)
         del tool, arguments
-        return await self._ask_here(request) or Denied(
+        return await self._ask_here(request) or Denied(self._mute(request), Refuser.NOBODY)
+
+    def _mute(self, request: ApprovalRequest) -> str:
+        """Say why the client shows no question; the way around it, for edits, once."""
+        told = (
             f"it needs a person's approval ({request.verdict.explanation}), but nobody can be asked: "
-            "this client cannot show questions (it declares no elicitation)",
-            Refuser.NOBODY,
+            "this client cannot show questions (it declares no elicitation)"
         )
+        if request.tool.edits is None or request.verdict.must_ask or self._is_told:
+            return told
+        self._is_told = True
+        return f"{told}. Started with --mode edits, the server makes edits that undo takes back unasked"
 
     async def _ask_here(self, request: ApprovalRequest) -> Any:
         """Ask in this process; None where nobody can be."""
-        if self._queue is not None:
-            return await self._queue.ask(request, self._patience)
         if self._before is None:
             return None
         given: tuple[Any, ...] = (request.tool, request.arguments)
@@ -129,14 +133,28 @@ class Approver:
             answer = await self._answer(call, question, fault)
             if isinstance(answer, Denied):
                 return answer
+            content, seconds = answer
+            refusal = Denied(f"no {question.wanted} given in {MOST_TRIES} tries", Refuser.GUARD)
             try:
-                return question.chosen(answer)
+                chosen = question.chosen(content)
             except GramercyError as error:
                 fault = f"{question.trouble} {error}"
-        return Denied(f"no {question.wanted} given in {MOST_TRIES} tries", Refuser.GUARD)
+                continue
+            needed = reading_seconds(question.text)
+            if not isinstance(chosen, Chosen) or seconds >= needed or not self._has_person(call):
+                return chosen
+            fault = HASTY.format(seconds=seconds, needed=needed)
+            refusal = Denied(UNREAD.format(tries=MOST_TRIES, needed=needed), Refuser.CLIENT)
+        return refusal
 
-    async def _answer(self, call: ServedCall, question: Askable, fault: str) -> dict[str, Any] | Denied:
-        """Show a form once; return what was filled in when it was accepted."""
+    def _has_person(self, call: ServedCall) -> bool:
+        """Tell whether a person answers the forms of a client; the yes of a program is its author's word."""
+        return call.client in ATTENDED and not (call.client == "claude-code" and self._is_claude_alone())
+
+    async def _answer(
+        self, call: ServedCall, question: Askable, fault: str
+    ) -> tuple[dict[str, Any], float] | Denied:
+        """Show a form once; return what was filled in when it was accepted, and after how many seconds."""
         assert call.conversation is not None  # noqa: S101 - asked only with one; this tells mypy
         text = f"{folded(revealed(fault))}\n{question.text}" if fault else question.text
         params = form(text, question.schema, call.version)
@@ -144,6 +162,7 @@ class Approver:
         try:
             # An approval must answer the question that was shown, so it cannot come before that.
             stamp = stamp_of([question.asked, params]) if question.asked else ""
+            is_brought = call.conversation.has_brought("elicitation/create", stamp)
             answer = await call.conversation.ask("elicitation/create", params, stamp=stamp)
             answer = checked_form(answer, question.schema)
         except ExecutionError as error:
@@ -151,8 +170,8 @@ class Approver:
                 return Denied(f"nobody answered within {self._patience:g} s", Refuser.TIMEOUT)
             return Denied(str(error), Refuser.CLIENT)
         if answer["action"] == "accept":
-            content: dict[str, Any] = answer["content"]
-            return content
+            # An earlier process has shown the question; when it did is not known here.
+            return answer["content"], inf if is_brought else monotonic() - asked
         seconds = monotonic() - asked
         if seconds < PERSON_SECONDS and call.client == "claude-code" and self._is_claude_alone():
             return Denied(ALONE.format(client="claude -p"), Refuser.NOBODY)
@@ -193,6 +212,23 @@ TOO_LONG = (
 PERSON_SECONDS = 1.0
 # A person who cannot write the arguments in three tries is better served by the model.
 MOST_TRIES = 3
+# An approval that comes sooner was meant for something else, such as a key pressed as the form came up. A
+# person who knows what to expect needs half a second, and skims 2,000 characters in one more. Two seconds are
+# the most: a long question that is like the last one is not read again.
+LEAST_SECONDS, MOST_SECONDS = 0.5, 2.0
+SKIMMED_PER_SECOND = 2_000
+HASTY = (
+    "Asked again: the approval came after {seconds:.2f} s, and nobody reads this in less than {needed:.1f} s."
+)
+UNREAD = (
+    "the client accepted the question {tries} times in less than the {needed:.1f} s that a person needs to "
+    "read it, so that nobody can have seen it; a hook that answers for a person cannot approve here"
+)
+
+
+def reading_seconds(text: str) -> float:
+    """Return the time in which a person cannot have read a question."""
+    return min(MOST_SECONDS, LEAST_SECONDS + len(text) / SKIMMED_PER_SECOND)
 
 
 def _unaccepted(action: str, seconds: float) -> Denied:

@@ -257,8 +257,7 @@ class Conversation:
         """Ask the client; with a `stamp`, an earlier answer counts only if it is one to that question."""
         self._check_askable()
         self._asked += 1
-        # The key of what has a stamp is the same after a restart, however many questions came before.
-        name = key or f"{method.partition('/')[0]}-{stamp[:KEY_DIGITS] if stamp else self._asked}"
+        name = key or _key(method, stamp or str(self._asked))
         if name in self.questions:
             raise ExecutionError(f"the question {name!r:.100} is already open: give another key")
         if stamp is None or stamp in self.stamps:
@@ -276,6 +275,10 @@ class Conversation:
             self.questions.pop(name, None)
             if self.state is State.ASKING and not self.questions:
                 self._move(State.RUNNING)
+
+    def has_brought(self, method: str, stamp: str) -> bool:
+        """Tell whether the request has brought the answer to a question that an earlier process has asked."""
+        return stamp in self.stamps and isinstance(self.supplied.get(_key(method, stamp)), dict)
 
     def _check_askable(self) -> None:
         if self.state is State.CANCELLED:
@@ -361,6 +364,11 @@ class Conversation:
         if self.server_task is not None:
             self.server_task.note_cancelled()
         self._give(None)
+
+
+def _key(method: str, stamp: str) -> str:
+    """Name a question; with a stamp the same after a restart, however many questions came before."""
+    return f"{method.partition('/')[0]}-{stamp[:KEY_DIGITS]}"
 
 
 class Conversations:

@@ -46,13 +46,13 @@ from gramercy.tools.safety import Safety
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
+    from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.jsonrpc import Received
     from gramercy.mcp.parked import Stamps
-    from gramercy.mcp.pending import ApprovalQueue
     from gramercy.mcp.question_files import Nearby
 
     Method: TypeAlias = Callable[[Request], Any]
@@ -68,8 +68,8 @@ LEGACY_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": 
 class Engine:
     """Serves the tools of one executor, and what a catalogue offers, to any number of clients.
 
-    A call that needs approval is asked about at the client, then at `approvals`, then at the executor's own
-    approval handler. All methods belong to the thread of the event loop.
+    A call that needs approval is asked about at the client, else at the executor's own approval handler.
+    All methods belong to the thread of the event loop.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an engine are its arguments
@@ -82,7 +82,6 @@ class Engine:
         catalog: Catalog | None = None,
         strict: bool = False,
         page_size: int = PAGE_SIZE,
-        approvals: ApprovalQueue | None = None,
         max_safety: Safety | str | None = None,
         categories: Iterable[str] | None = None,
         patience: float = PATIENCE,
@@ -91,13 +90,16 @@ class Engine:
         signing_key: bytes | None = None,
         session: str = "",
         project: Callable[[], str] = str,
+        deciding: Callable[[ApprovalHandler], ApprovalHandler | None] | None = None,
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open.
 
         With a `signing_key`, which is kept together with the journal, clients can come back after a restart.
-        `session` and `project` are told to the journal.
+        `session` and `project` are told to the journal. `deciding` may answer a question before a person is
+        asked; it is given who asks the person.
         """
-        executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience, nearby))
+        asking = Approver(executor.approval_handler, patience, nearby)
+        executor = executor.with_approver(asking if deciding is None else deciding(asking))
         self.executor, self._settings = executor, executor.settings
         self._library, self._policy = self._settings.registry.library(), self._settings.policy
         shaper = self._shaper = Shaper({"name": name, "version": version})

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
+from gramercy.errors import DeepFrameError, InvalidFrameError, ProtocolError, SilentFrameError
+from gramercy.mcp.salvage import LONGEST_ID, id_at_start, id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 Id: TypeAlias = int | str
 Params: TypeAlias = dict[str, Any]
 
-# An id is kept as long as its request runs, and sent back; those of clients have a few dozen characters.
-LONGEST_ID = 1_000
 # All messages of a batch are begun at once, so this bounds what one frame can set going.
 MOST_IN_BATCH = 100
 
@@ -114,9 +113,10 @@ def _problem(frame: bytes) -> InvalidFrameError:
     try:
         found = _decode_any(frame)
     except RecursionError:
-        return InvalidFrameError(Code.PARSE_ERROR, "Parse error: the JSON is nested too deeply")
+        problem = "Parse error: the JSON is nested too deeply"
+        return DeepFrameError(Code.PARSE_ERROR, problem, id_at_start(frame))
     except _UNREADABLE as error:
-        return InvalidFrameError(Code.PARSE_ERROR, f"Parse error: {str(error)[:200]}")
+        return InvalidFrameError(Code.PARSE_ERROR, f"Parse error: {str(error)[:200]}", id_of(frame))
     return _problem_in(found) if isinstance(found, dict) else _invalid("expected an object", found=found)
 
 
@@ -245,9 +245,10 @@ def invalid_params(problem: str, data: object = None) -> ProtocolError:
     return ProtocolError(Code.INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
-def too_long(limit: int) -> bytes:
-    """Answer a frame that was thrown away; its id went with it."""
-    return failure(_invalid(f"a message has at most {limit:,} bytes; send less at a time"))
+def too_long(limit: int, beginning: bytes) -> bytes:
+    """Answer a frame that was thrown away but for its beginning; its id may have gone with it."""
+    error = _invalid(f"a message has at most {limit:,} bytes; send less at a time")
+    return failure(error, id_at_start(beginning))
 
 
 class _Envelope(msgspec.Struct):

@@ -10,7 +10,9 @@ import os
 import select
 import stat
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gramercy.mcp.salvage import BEGINNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,11 +93,20 @@ LARGEST_FRAME = 10 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+class Overlong(NamedTuple):
+    """The beginning of a line that is too long to be kept."""
+
+    beginning: bytes
+
+
+Frame: TypeAlias = "bytes | Overlong"
+
+
 class Splitter:
     """Collects chunks and gives the frames that are complete.
 
-    Empty lines, a carriage return before the newline and a byte order mark are left out. A
-    line longer than the limit is given as None once, and thrown away up to its end without being kept.
+    Empty lines, a carriage return before the newline and a byte order mark are left out. Of a line longer
+    than the limit the beginning is given once; the rest is thrown away up to its end without being kept.
     """
 
     __slots__ = ("_begun", "_is_skipping", "_limit")
@@ -105,43 +116,45 @@ class Splitter:
         self._begun = bytearray()
         self._is_skipping = False
 
-    def feed(self, chunk: bytes) -> list[bytes | None]:
+    def feed(self, chunk: bytes) -> list[Frame]:
         """Take what was read and return the frames that it completes."""
         is_whole = chunk.find(b"\n") == len(chunk) - 1 <= self._limit
         if is_whole and not self._begun and not self._is_skipping:
             # One frame, as nearly always, and an object with nothing around it.
             return [chunk[:-1]] if chunk[:1] == b"{" and chunk[-2:] == b"}\n" else _cleaned(chunk)
         *lines, rest = chunk.split(b"\n")
-        found: list[bytes | None] = []
+        found: list[Frame] = []
         for line in lines:
             found += self._add(line)
             found += self._take()
         found += self._add(rest)
         return found
 
-    def finish(self) -> list[bytes | None]:
+    def finish(self) -> list[Frame]:
         """Return what stands after the last newline, now that nothing comes any more."""
         return self._take()
 
-    def _add(self, part: bytes) -> list[bytes | None]:
+    def _add(self, part: bytes) -> list[Frame]:
         """Keep a part of a line; one that makes it too long is told at once, before its end has come."""
         if self._is_skipping or not part:
             return []
         self._begun += part
         if len(self._begun) <= self._limit:
             return []
+        # As much as the limit at most: how the line was cut makes no difference.
+        told = Overlong(bytes(self._begun[: min(BEGINNING, self._limit)]))
         self._begun = bytearray()
         self._is_skipping = True
-        return [None]
+        return [told]
 
-    def _take(self) -> list[bytes | None]:
+    def _take(self) -> list[Frame]:
         """End the line."""
         line, self._begun = bytes(self._begun), bytearray()
         self._is_skipping = False
         return _cleaned(line)
 
 
-def _cleaned(line: bytes) -> list[bytes | None]:
+def _cleaned(line: bytes) -> list[Frame]:
     frame = line.strip()
     if frame.startswith(BYTE_ORDER_MARK):
         frame = frame[len(BYTE_ORDER_MARK) :].lstrip()

@@ -10,12 +10,12 @@ import hmac
 import os
 import stat
 import time
-from pathlib import Path
 from secrets import choice, token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gramercy.directories import runtime_directory, state_home
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import digest_of_text
 from gramercy.execution.shown import revealed
@@ -23,6 +23,7 @@ from gramercy.mcp.questions import REASON, Chosen, asked, gist_of, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from gramercy.execution.approval import ApprovalRequest
     from gramercy.mcp.questions import RuleOffers
@@ -146,14 +147,8 @@ def _clear(directory: Path) -> None:
 
 def question_directory(project: Path, environment: Mapping[str, str]) -> Path | None:
     """Return a directory for such files outside of a project; None where there is none."""
-    runtime, state = (environment.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"))
-    home = environment.get("HOME", "")
-    candidates = [
-        Path(runtime, "gramercy") if runtime.startswith("/") else None,
-        Path(state, "gramercy") if state.startswith("/") else None,
-        Path(home, ".local", "state", "gramercy") if home.startswith("/") else None,
-    ]
-    for base in candidates:
-        if base is not None and not (base / "questions").is_relative_to(project):
-            return base / "questions"
+    runtime, state = runtime_directory(environment), state_home(environment)
+    for base in (runtime, state, state_home({**environment, "XDG_STATE_HOME": ""})):
+        if base is not None and not (base / "gramercy" / "questions").is_relative_to(project):
+            return base / "gramercy" / "questions"
     return None

@@ -14,6 +14,7 @@ from gramercy.errors import Fault, InvalidArgumentsError
 from gramercy.execution.approval import Approved, Decision, Denied, Modified
 from gramercy.execution.calls import parse_arguments
 from gramercy.execution.shown import LINE_WIDTH, changed_lines, folded, is_short, on_one_line, revealed
+from gramercy.text import cut
 from gramercy.tools.values import WHOLE
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Manner(Enum):
 # Claude Code puts the cursor on Accept only where a form has no fields: one key instead of one per field.
 # Codex accepts a form without fields by itself when it runs with full access, and shows a choice as a menu.
 MANNERS = {"claude-code": Manner.BARE, "codex-mcp-client": Manner.CHOICE}
+# Clients that show forms to a person who sits before them, as they call themselves. Others may be programs
+# that answer by themselves, as their author wants.
+ATTENDED = frozenset({*MANNERS, "Visual Studio Code", "Visual Studio Code - Insiders", "cursor-vscode"})
 
 # What a form shows: a dialog of a client has room for some screens of text.
 CAPACITY = 16_000
@@ -46,7 +50,11 @@ MOST_PARTS = 10
 # call on the first and what it would do on two more.
 FEW_LINES = 2
 LONGEST_LINE = 160
-APPROVE, DENY, CHANGE = "approve", "deny", "change"
+APPROVE, DENY = "approve", "deny"
+# What else a person can choose where a form is a menu, with the fields that the second form then has. Codex
+# goes through fields one by one and takes no Enter in an empty one, so that each has those alone that were
+# asked for: switches, a choice, or one text.
+HUNKS, CHANGE, WHY, FROM_NOW_ON = "choose hunks", "change arguments", "deny, say why", "allow from now on"
 ONCE = "only this once"
 DECISION = {
     "type": "string",
@@ -55,7 +63,6 @@ DECISION = {
     "enum": [APPROVE, DENY],
     "default": APPROVE,
 }
-CHOICE = {**DECISION, "enum": [APPROVE, DENY, CHANGE], "description": "change: edit it, or say why not"}
 REASON = {"type": "string", "title": "Reason", "description": "Told to the model"}
 ARGUMENTS = {
     "type": "string",
@@ -124,10 +131,13 @@ class ApprovalQuestion:
         manner: Manner = Manner.FULL,
         extent: Extent | None = None,
         rules: RuleOffers | None = None,
+        topic: str = "",
     ) -> None:
         self.asked = asked(request)
         self._request = request
         self._manner = manner
+        # What the person wants to say more about; empty is all of it.
+        self._topic = topic
         # A rule is about whole calls.
         self._rules = rules if extent is None or not extent.title else None
         self._extent = extent or _whole(request)
@@ -142,13 +152,13 @@ class ApprovalQuestion:
 
     def again(self) -> ApprovalQuestion:
         """Return the question for a person who did not just approve."""
-        return ApprovalQuestion(self._request, Manner.MORE, self._extent, self._rules)
+        return ApprovalQuestion(self._request, Manner.MORE, self._extent, self._rules, self._topic)
 
     def _all_fields(self) -> dict[str, Any]:
         if self._manner is Manner.BARE:
             return {}
         if self._manner is Manner.CHOICE:
-            return {"decision": CHOICE}
+            return {"decision": {**DECISION, "enum": [APPROVE, DENY, *self._topics()]}}
         # A proposed edit is changed by choosing from its hunks.
         hunks = self._extent.hunks
         fields: dict[str, Any] = {_switch(hunk): self._described(hunk) for hunk in hunks}
@@ -163,17 +173,28 @@ class ApprovalQuestion:
                 "enum": [ONCE, *self._rules.names],
                 "default": ONCE,
             }
+        if self._topic:
+            wanted = self._topics()[self._topic]
+            return {name: field for name, field in fields.items() if name.startswith(wanted)}
         return fields if self._manner is Manner.MORE else {"decision": DECISION, **fields}
+
+    def _topics(self) -> dict[str, str]:
+        """Return what can be said more about, each with how its fields begin."""
+        found = {HUNKS: _SWITCH} if self._extent.hunks else {CHANGE: "arguments"}
+        found |= {WHY: "reason"}
+        return found if self._rules is None else {**found, FROM_NOW_ON: "always"}
 
     def _headline(self) -> str:
         if self._manner is not Manner.MORE:
             return ""
+        if self._topic:
+            return f"Not approved as it is: {self._topic}. With nothing it is denied.\n"
         change = "switch on hunks to apply" if self._extent.hunks else "give other arguments to run it with"
         return f"Not approved as it is. Say why not, or {change}; with nothing it is denied.\n"
 
     def _described(self, hunk: Hunk) -> dict[str, Any]:
         about = f"+{len(hunk.added)} -{len(hunk.removed)} lines: "
-        about += _cut(revealed(" ".join(_marked(str(hunk)))))
+        about += cut(revealed(" ".join(_marked(str(hunk)))), LONGEST_LINE)
         title = f"Hunk {hunk.number}, line {hunk.start + 1}"
         default = self._manner is not Manner.MORE
         return {"type": "boolean", "title": title, "description": about, "default": default}
@@ -181,7 +202,8 @@ class ApprovalQuestion:
     def chosen(self, content: dict[str, Any]) -> Chosen | Denied | None:
         """Return what the person has decided, None for a wish to say more."""
         word, reason = content.get("decision", APPROVE), str(content.get("reason", "")).strip()
-        if word == CHANGE:
+        if word in self._topics():
+            self._topic = word
             return None
         if word != APPROVE:
             return Denied(reason)
@@ -311,8 +333,11 @@ def _grouped(hunks: tuple[Hunk, ...]) -> list[list[Hunk]]:
     return groups
 
 
+_SWITCH = "hunk_"
+
+
 def _switch(hunk: Hunk) -> str:
-    return f"hunk_{hunk.number}"
+    return f"{_SWITCH}{hunk.number}"
 
 
 def question_text(request: ApprovalRequest, extent: Extent) -> str:
@@ -346,7 +371,7 @@ def in_short(arguments: dict[str, Any]) -> tuple[str, bool]:
             size = len(value) if isinstance(value, str) else len(on_one_line("", value)) - 4
             parts.append(f"{name[:LONGEST_LINE]}: {size:,} characters")
     line = ", ".join(parts)
-    return _cut(line), is_whole and len(line) <= LONGEST_LINE
+    return cut(line, LONGEST_LINE), is_whole and len(line) <= LONGEST_LINE
 
 
 def gist_of(effect: str, hunks: str = "") -> list[str]:
@@ -354,14 +379,14 @@ def gist_of(effect: str, hunks: str = "") -> list[str]:
     first, _, rest = effect.partition("\n")
     if hunks or effect.startswith("--- "):
         return _pressed(_marked(hunks) if hunks else changed_lines(effect))
-    said = [_cut(first)] if first else []
+    said = [cut(first, LONGEST_LINE)] if first else []
     return [*said, *_pressed(changed_lines(rest))][:FEW_LINES] if rest.startswith("--- ") else said
 
 
 def _pressed(changed: list[str]) -> list[str]:
     """Press the lines that come and go into two; they are counted, so that nobody takes them for all."""
     if len(changed) <= FEW_LINES:
-        return [_cut(line) for line in changed]
+        return [cut(line, LONGEST_LINE) for line in changed]
     added = sum(line.startswith("+") for line in changed)
     pressed = " | ".join(line[0] + line[1:].strip() for line in changed)
     text = f"+{added} -{len(changed) - added} lines: {pressed}"[: FEW_LINES * LINE_WIDTH]
@@ -371,7 +396,3 @@ def _pressed(changed: list[str]) -> list[str]:
 def _marked(hunks: str) -> list[str]:
     """Return the lines of hunks that come and go."""
     return [line for line in hunks.split("\n") if line[:1] in {"+", "-"}]
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"

@@ -11,14 +11,15 @@ import os
 import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
-from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, Any
 
+from gramercy.directories import state_home
 from gramercy.journal.texts import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 KEY_BYTES = 32  # as many as the digest has: more would add nothing
 SIGNATURE_BYTES = 18  # 24 characters, and nobody guesses one of 2**144
@@ -68,13 +69,11 @@ def unpack(text: str) -> bytes:
 
 def kept_key(environment: Mapping[str, str]) -> bytes | None:
     """Return the key of this user, made when it is first wanted; None where none can be kept."""
-    told = environment.get("XDG_STATE_HOME", "")
     try:
-        home = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
-        directory = home / "gramercy"
+        directory = state_home(environment) / "gramercy"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _read(directory / FILE) or _made(directory / FILE)
-    except (OSError, RuntimeError):  # Path.home() raises the latter where there is none
+    except (OSError, RuntimeError):  # the latter where the user has no home
         return None
 
 

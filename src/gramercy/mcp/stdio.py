@@ -20,12 +20,13 @@ import msgspec
 
 from gramercy.mcp.base import Peer, note_sent
 from gramercy.mcp.jsonrpc import busy, too_long
-from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
+from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Overlong, Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from gramercy.mcp.base import Answer, Receiver
+    from gramercy.mcp.pipes import Frame
 
 # Each has a task and maybe a thread; a client that has more under way does not wait for answers.
 MOST_RUNNING = 256
@@ -92,7 +93,7 @@ class StdioConnection:
         self._inbox = Inbox(wire.reader, self._take, on_left=self.hang_up)
         self._outbox = Outbox(wire.writer, on_room=self._answer, on_broken=self.hang_up)
         self._splitter = Splitter()
-        self._frames: deque[bytes | None] = deque()
+        self._frames: deque[Frame] = deque()
         self._running: set[asyncio.Future[bytes | None]] = set()
         self._is_over = asyncio.Event()
         self._linger = 0.0
@@ -149,8 +150,8 @@ class StdioConnection:
         while frames and not outbox.is_full:
             frame = frames.popleft()
             answer: Answer
-            if frame is None:
-                answer = too_long(LARGEST_FRAME)
+            if isinstance(frame, Overlong):
+                answer = too_long(LARGEST_FRAME, frame.beginning)
             elif len(self._running) < MOST_RUNNING:
                 answer = self._receiver.handle(self._peer, frame, self)
             else:

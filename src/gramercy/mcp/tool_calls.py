@@ -253,12 +253,22 @@ def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> C
         if "blocks" in found
         else [TextContent("text", without_controls(result.content))]
     )
+    if "note" in found:
+        content[:1] = _parted(content[0], found["note"])
     shaped = CallResult(content, not result.success)
     if "structured" in found and _may_be_structured(found["structured"], request):
         shaped.structured = found["structured"]
     if request.modern:
         shaped.result_type, shaped.meta = "complete", meta
     return shaped
+
+
+def _parted(whole: Any, note: str) -> list[Any]:
+    """Return a text and what was told after it as two: the first is what the contract of its tool says."""
+    if not isinstance(whole, TextContent):
+        return [whole]
+    text, gap, rest = whole.text.rpartition(f"\n\n{without_controls(note)}")
+    return [TextContent("text", text), TextContent("text", f"{gap[2:]}{rest}")] if gap else [whole]
 
 
 def _may_be_structured(value: Any, request: Request) -> bool:

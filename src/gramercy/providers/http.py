@@ -17,9 +17,11 @@ import msgspec
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
 from gramercy.gram.suggestion import suggest
 from gramercy.providers import bodies
+from gramercy.providers.base import ThoughtPart, UsagePart
 from gramercy.providers.bodies import model_names, plain_line, read_events, reason_of, seconds_to_wait
 from gramercy.providers.naming import told_value
 from gramercy.providers.services import Access, hide_keys, no_address
+from gramercy.tools.addresses import hide_query_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -38,7 +40,10 @@ LARGEST_LIST = 8 * 1024 * 1024
 MOST_NAMES = 5
 # Busy, overloaded or broken at this moment; 529 is Anthropic's word for it.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+FAILING = 500
 OK, UNAUTHORIZED, UNPAID, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 402, 403, 404, 429
+# Parts that show nothing of an answer.
+_PASSED_OVER = frozenset({ThoughtPart, UsagePart})
 # Seconds in which the end of an answer comes after its end mark: as a rule it is there already.
 LINGER = 0.2
 
@@ -83,7 +88,8 @@ class Wire:
             try:
                 async with contextlib.aclosing(attempt()) as parts:  # type: ignore[type-var]
                     async for part in parts:
-                        has_begun = True
+                        # What a model thinks aloud is no part of its answer, and may be thought again.
+                        has_begun = has_begun or type(part) not in _PASSED_OVER
                         yield part
                 return  # noqa: TRY300 - an answer that was given ends the tries
             except ProviderError as error:
@@ -133,16 +139,35 @@ class Wire:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             # Some gateways give the whole answer at once, whatever was asked for.
-            yield await _read(response, bodies.LARGEST_ANSWER)
+            body = await _read(response, bodies.LARGEST_ANSWER)
+            if body.lstrip().startswith(b"<"):
+                raise self._no_model("a web page", body, response.status_code)
+            yield body
         elif kind in ("text/event-stream", ""):
-            async for data in read_events(response.aiter_bytes()):
+            async for data in read_events(self._no_page(response)):
                 yield data
         else:
-            raise ModelUnavailableError(
-                f"{self.access} answers with {kind:.60}, which is no answer of a model: "
-                f"is {self.access.service.address_variable} right?",
-                response.status_code,
-            )
+            raise self._no_model(kind, await _read(response, LARGEST_REFUSAL), response.status_code)
+
+    async def _no_page(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """Yield the bytes of an answer, which does not begin as a web page does."""
+        begun = b""
+        async for chunk in response.aiter_bytes():
+            if not begun.strip():
+                begun += chunk
+                if begun.lstrip().startswith(b"<"):
+                    raise self._no_model("a web page", begun, response.status_code)
+            yield chunk
+
+    def _no_model(self, kind: str, body: bytes, status: int) -> ProviderError:
+        """Return the error for an answer that no model has given, such as the page of a login or a proxy."""
+        said = reason_of(body, self.access.hide)
+        shown = f" ({said:.80})" if said else ""
+        return ModelUnavailableError(
+            f"{self.access} answers with {kind:.60}, which is no answer of a model{shown}: "
+            f"is {self.access.service.address_variable} right?",
+            status,
+        )
 
     async def _refused(self, response: httpx.Response, model: str) -> ProviderError:
         hide = self.access.hide
@@ -175,6 +200,7 @@ class Wire:
                     f"{self.access.service.name} cannot be reached as the environment says: {_said(error)}; "
                     "look at HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
                 ) from None
+            hide_query_of(self.access.url(""))
             self._client = client
             await self._kept.keep(client.aclose)
         return self._client, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
@@ -243,6 +269,9 @@ class Wire:
             return ProviderError(
                 f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
             )
+        if status >= FAILING:
+            failed = f"{service.name} has failed ({status}), which may pass: {said}"
+            return ProviderError(failed, status, retry_after)
         return ProviderError(f"{service.name} refuses the question ({status}): {said}", status, retry_after)
 
 

@@ -11,7 +11,6 @@ import configparser
 import html
 import os
 import re
-import shutil
 import ssl
 import subprocess
 import sys
@@ -25,7 +24,10 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
+from gramercy.directories import config_directories, config_home
 from gramercy.errors import ModelUnavailableError
+from gramercy.images.programs import find_program
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,7 +86,7 @@ def read_pip_settings(environ: Mapping[str, str] | None = None) -> PipSettings:
 
 def default_index() -> str:
     """Return the index that pip uses when it is told of none; empty where there is no pip to ask."""
-    for command in ([sys.executable, "-m", "pip"], [shutil.which("pip") or shutil.which("pip3") or ""]):
+    for command in ([sys.executable, "-P", "-m", "pip"], [find_program("pip") or find_program("pip3") or ""]):
         try:
             # Isolated, since files and variables are read here; wide, so that no address is folded.
             said = subprocess.run(  # noqa: S603 - the pip of this environment
@@ -107,12 +109,11 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     own = environ.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:
         return
-    home = Path(environ.get("HOME") or Path.home())
-    for directory in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
-        yield Path(directory, "pip", "pip.conf")
+    for directory in config_directories(environ):
+        yield directory / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
-    yield home / ".pip" / "pip.conf"
-    yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config", "pip", "pip.conf")
+    yield Path(environ.get("HOME") or Path.home(), ".pip", "pip.conf")
+    yield config_home(environ) / "pip" / "pip.conf"
     yield Path(sys.prefix, "pip.conf")
     if own:
         yield Path(own)
@@ -174,7 +175,7 @@ class Indexes:
                     return found
                 tried.append(f"{shown(page)} does not list it")
             except UNREADABLE as error:
-                tried.append(f"{shown(page)}: {reason_of(error)}")
+                tried.append(f"{shown(page)}: {why_unread(error)}")
         listed = "; ".join(tried) or "there is no index (pip's no-index, or no pip to ask: set PIP_INDEX_URL)"
         raise ModelUnavailableError(f"{file} is nowhere to be had: {listed}")
 
@@ -263,7 +264,7 @@ def _password(host: str, name: str | None, word: str | None) -> str:
     return base64.b64encode(f"{unquote(name)}:{unquote(word or '')}".encode()).decode()
 
 
-def reason_of(error: Exception) -> str:
+def why_unread(error: Exception) -> str:
     """Say in a few words why an address could not be read."""
     if isinstance(error, HTTPError):
         known = HTTPStatus(error.code).phrase if error.code in _STATUSES else ""
@@ -271,7 +272,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, HTTPException):
         return "its answer is not HTTP, or ends too early"
     inner = error.reason if isinstance(error, URLError) else error
-    return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)[:200]
+    return inner[:200] if isinstance(inner, str) else reason_of(inner)[:200]
 
 
 _STATUSES = frozenset(status.value for status in HTTPStatus)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from gramercy.directories import data_home
 from gramercy.errors import ModelUnavailableError
 from gramercy.gram.suggestion import suggest
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,10 +52,7 @@ FETCHABLE: Final = (SMALL,)
 
 def models_directory() -> Path:
     """Return the directory of the user's models."""
-    told = os.environ.get("XDG_DATA_HOME", "")
-    # The specification of these directories has relative paths ignored.
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "share"
-    return base / "gramercy" / "models"
+    return data_home() / "gramercy" / "models"
 
 
 def installed_models() -> Iterator[Path]:
@@ -112,7 +110,7 @@ def _checked(path: Path) -> Path:
         with path.open("rb") as file:
             begins = file.read(len(MAGIC))
     except OSError as error:
-        raise ModelUnavailableError(f"the model {path} cannot be read: {error.strerror}") from None
+        raise ModelUnavailableError(f"the model {path} cannot be read: {reason_of(error)}") from None
     except (RuntimeError, ValueError) as error:  # the home of a person who is not there; a NUL
         raise ModelUnavailableError(f"the model {str(path)!r:.200} cannot be read: {error}") from None
     if begins != MAGIC:

@@ -105,9 +105,11 @@ class _Answer:
 
     def _failure(self, chunk: dict[str, Any]) -> Exception:
         error = chunk.get("error") or chunk
-        code = str(error.get("code")) if isinstance(error, dict) else ""
+        code, kind = (str(error.get(name)) if isinstance(error, dict) else "" for name in ("code", "type"))
         said = reason_of(msgspec.json.encode(chunk), self._wire.access.hide)
-        return self._wire.refusal(int(code) if _STATUS.match(code) else 500, said, self._model)
+        # A question that cannot be answered is not asked again; anything else may pass.
+        status = 400 if kind.startswith("invalid_request") else 500
+        return self._wire.refusal(int(code) if _STATUS.match(code) else status, said, self._model)
 
     def end(self) -> Iterator[Part]:
         """Yield the calls and why the model stopped, or raise CutStreamError."""

@@ -20,6 +20,7 @@ from gramercy.providers.base import (
     Usage,
     UsagePart,
 )
+from gramercy.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -93,7 +94,7 @@ class ScriptedProvider:
             self.check()
 
     def _told(self) -> str:
-        return "1 answer" if len(self._answers) == 1 else f"{len(self._answers)} answers"
+        return counted(len(self._answers), "answer")
 
 
 def _listed(given: Any) -> Iterable[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from gramercy.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,8 +31,8 @@ class ScriptedApprover:
         self.requests.append(request)
         if len(self.requests) > len(self._answers):
             raise AssertionError(
-                f"the script has {_answers(len(self._answers))}, but question {len(self.requests)} came: "
-                f"{_shown(request)}"
+                f"the script has {counted(len(self._answers), 'answer')}, but question {len(self.requests)} "
+                f"came: {_shown(request)}"
             )
         answer = self._answers[len(self.requests) - 1]
         return answer(request) if callable(answer) else answer
@@ -45,7 +47,9 @@ class ScriptedApprover:
         asked, prepared = len(self.requests), len(self._answers)
         if asked != prepared:
             came = ", ".join(map(_shown, self.requests)) or "none"
-            raise AssertionError(f"the script has {_answers(prepared)}, but {asked} were asked for: {came}")
+            raise AssertionError(
+                f"the script has {counted(prepared, 'answer')}, but {asked} were asked for: {came}"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +62,3 @@ class ScriptedApprover:
 
 def _shown(request: ApprovalRequest) -> str:
     return f"{request.tool.name} {request.arguments!r:.200}"
-
-
-def _answers(count: int) -> str:
-    return "1 answer" if count == 1 else f"{count} answers"

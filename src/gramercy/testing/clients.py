@@ -140,8 +140,9 @@ class StdioClient:
 
     def errors(self) -> str:
         """Return what the server has written to standard error so far."""
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")
+        # Not by seek: the server writes at the same position, and would overwrite its own lines.
+        file = self._errors.fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Kill the process if it has not exited, and close the pipes."""

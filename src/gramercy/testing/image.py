@@ -21,6 +21,8 @@ from gramercy.errors import CheckpointError, ImageError
 from gramercy.images.asking import Comparison, Difference
 from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply, Span
 from gramercy.images.checkpoints import FRESH, new_epoch
+from gramercy.images.files.whole import write_whole
+from gramercy.images.jobs import JobInfo
 from gramercy.images.views import ImageView
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Measure, MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.installing import Installation
+    from gramercy.images.jobs import JobState
     from gramercy.images.suites import SuiteRun, WantedTests
 
 # Of a value in a comparison: the beginning tells it from another.
@@ -66,6 +69,7 @@ class MemoryImage:
     def _begin(self) -> None:
         self.namespace: dict[str, Any] = fresh_namespace()
         self._history: list[HistoryEntry] = []
+        self._jobs: list[JobInfo] = []
         self._states: dict[str, _State] = {}
         self._count = 0
         self._past: tuple[_Step, ...] = ()
@@ -109,6 +113,34 @@ class MemoryImage:
     ) -> Awaitable[Reply]:
         """Evaluate on a thread, also what takes but a moment."""
         return self.aevaluate(code, package=package, timeout=timeout, watch=watch)
+
+    def start_job(self, code: str, *, package: str | None = None) -> Reply:
+        """Evaluate at once: the job is over when it has begun."""
+        reply = self.evaluate(code, package=package)
+        number = len(self._jobs) + 1
+        state: JobState = "done" if reply.ok else "failed"
+        told = msgspec.structs.replace(reply, stdout="", stderr="")
+        seconds, printed = reply.elapsed_ms / 1000, reply.stdout + reply.stderr
+        self._jobs.append(JobInfo(number, code, state, time(), seconds, printed, 0, told))
+        return Reply(ok=True, job=number)
+
+    async def begin_job(self, code: str, *, package: str | None = None) -> Reply:
+        """Evaluate on a thread."""
+        return await asyncio.to_thread(self.start_job, code, package=package)
+
+    def jobs(self) -> list[JobInfo]:
+        """List the jobs."""
+        return list(self._jobs)
+
+    def read_job(self, number: int) -> JobInfo:
+        """Return a job with all that it has printed."""
+        if not 1 <= number <= len(self._jobs):
+            raise ImageError(f"there is no job {number}")
+        return self._jobs[number - 1]
+
+    def stop_job(self, number: int) -> JobInfo:
+        """Return a job, which is over."""
+        return self.read_job(number)
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Run the code without returning values."""
@@ -154,9 +186,9 @@ class MemoryImage:
         del package, timeout, watch
         return await asyncio.to_thread(self.profile, code, measure=measure)
 
-    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
         """Import a module into this process; the module itself stays loaded after an undo."""
-        del timeout
+        del timeout, take_up
         return self._run(_Step("load_system", system))
 
     async def aload_system(
@@ -429,7 +461,7 @@ class MemoryImage:
         """Write the calls that led to the present state as JSON."""
         with self._open():
             steps = [[step.op, step.code] for step in self._past]
-            Path(path).write_text(json.dumps(steps), encoding="utf-8")
+            write_whole(Path(path), json.dumps(steps))
             return f"The {len(steps)} calls that led to this state were written to {path}."
 
     def restore(self, path: str) -> str:

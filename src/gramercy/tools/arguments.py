@@ -10,6 +10,7 @@ the thorough check decides.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -52,6 +53,8 @@ _NAMES: Final = {
 }
 # Keywords that ask nothing more of a value than the function makes sure of; all others need the validator.
 _SILENT: Final = frozenset({"type", "description", "title", "default", "examples"})
+# What is wrong with a number, by the keyword that bounds it.
+_BOUNDS: Final = {"minimum": "<", "maximum": ">", "exclusiveMinimum": "<=", "exclusiveMaximum": ">="}
 _OBJECT: Final = _SILENT | {"properties", "required", "additionalProperties"}
 _ARRAY: Final = _SILENT | {"items"}
 # Python takes 20 loops inside each other, and a long function is compiled longer than many calls would save.
@@ -146,7 +149,10 @@ class Copier:
         yield from inside
 
     def _choice(self, schema: Schema) -> str:
-        """Write the further condition of an enum of texts; other keywords are left to the validator."""
+        """Write the further condition of an enum of texts or of a number; the validator has the others."""
+        bounds = schema.keys() & _BOUNDS.keys()
+        if bounds and schema["type"] in {"integer", "number"} and schema.keys() <= _SILENT | bounds:
+            return self._bounded({word: schema[word] for word in sorted(bounds)})
         options = schema.get("enum")
         if not schema.keys() <= _SILENT | {"enum"} or not _are_texts(options):
             self._need_validator(not schema.keys() <= _SILENT)
@@ -154,6 +160,19 @@ class Copier:
         name = f"e{self._written}"
         self._names[name] = frozenset(options or ())
         return f" or x not in {name}"
+
+    def _bounded(self, bounds: Mapping[str, Any]) -> str:
+        if not all(
+            type(bound) is int or (type(bound) is float and isfinite(bound)) for bound in bounds.values()
+        ):
+            self._need_validator(True)  # noqa: FBT003 - as above
+            return ""
+        conditions = ""
+        for word, bound in bounds.items():
+            name = f"b{self._written}_{word}"
+            self._names[name] = bound
+            conditions += f" or x {_BOUNDS[word]} {name}"
+        return conditions
 
     def _need_validator(self, needed: bool) -> None:  # noqa: FBT001 - the one question that it answers
         self.decides = self.decides and not needed
@@ -199,6 +218,11 @@ class ArgumentChecker:
         self.check_quickly: Callable[[Any], dict[str, Any] | None] = self._first
         # Whether what `check_quickly` returns has no inside, so that a shallow copy of it is a whole one.
         self.flat = False
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """What arguments are when they are not given."""
+        return self._defaults
 
     @property
     def validator(self) -> Draft202012Validator:
@@ -339,8 +363,9 @@ def check_definition(schema: Schema) -> list[str]:
 def _is_plainly_right(schema: Schema) -> bool:
     """Tell whether a schema is so plain that nothing can be wrong with it; False says nothing.
 
-    So are the schemas of most functions; a program that has no others starts without loading the validator.
+    So are the schemas of most tools; a program that has no others starts without loading the validator.
     """
+    schema = _without_bounds(schema) if isinstance(schema, dict) else schema
     types = _plain_types_of(schema) if isinstance(schema, dict) else None
     if types is None or not isinstance(schema.get("additionalProperties", False), bool):
         return False
@@ -351,6 +376,61 @@ def _is_plainly_right(schema: Schema) -> bool:
         and all(isinstance(part.get("examples", []), list) for part in parts)
         and all(type(default) is types[name] for name, default in _defaults_of(schema).items())
     )
+
+
+def _without_bounds(schema: Schema) -> Schema:
+    """Return a schema without the bounds of its properties that are plain, and that their defaults keep."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return schema
+    needed = schema.get("required", [])
+    if not isinstance(needed, list):
+        return schema
+    kept = {name: each for name, each in properties.items() if name in needed or not _is_plain_number(each)}
+    return {**schema, "properties": {name: _unbounded(each) for name, each in kept.items()}}
+
+
+def _is_plain_number(wanted: Any) -> bool:
+    """Tell whether a schema is that of a number with plain bounds, a description, and nothing else."""
+    if not isinstance(wanted, dict) or wanted.get("type") != "number":
+        return False
+    bounds = [each for word, each in wanted.items() if word in _BOUNDS]
+    is_bare = wanted.keys() <= {"type", "description", *_BOUNDS}
+    return (
+        is_bare
+        and all(type(each) in (int, float) for each in bounds)
+        and isinstance(wanted.get("description", ""), str)
+    )
+
+
+def _unbounded(wanted: Any) -> Any:
+    """Return the schema of a value without its bounds; as it is where one of them is not plain."""
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    # Most have no bounds, and a server may define thousands of tools while a client waits.
+    if not isinstance(kind, str) or kind not in _RANGES or wanted.keys().isdisjoint((*_RANGES[kind], "enum")):
+        return wanted
+    low, high = _RANGES[kind]
+    least, most, chosen = wanted.get(low, 0), wanted.get(high, 0), wanted.get("enum", [""])
+    if not (type(least) is type(most) is int and type(chosen) is list and chosen):
+        return wanted
+    if kind == "string" and (min(least, most) < 0 or not all(type(each) is str for each in chosen)):
+        return wanted
+    if len(set(chosen)) < len(chosen) or ("enum" in wanted and kind != "string"):
+        return wanted
+    default = wanted.get("default")
+    if type(default) is _TYPES[kind] and not _keeps(default, wanted, low, high):
+        return wanted
+    return {name: value for name, value in wanted.items() if name not in {low, high, "enum"}}
+
+
+def _keeps(value: Any, wanted: Mapping[str, Any], low: str, high: str) -> bool:
+    size = len(value) if isinstance(value, str) else value
+    is_within = wanted.get(low, size) <= size <= wanted.get(high, size)
+    return is_within and value in wanted.get("enum", [value])
+
+
+# The bounds of a value whose type decides the rest.
+_RANGES: Final = {"string": ("minLength", "maxLength"), "integer": ("minimum", "maximum")}
 
 
 def _default_fits(validator: Draft202012Validator, name: str, default: Any) -> bool:

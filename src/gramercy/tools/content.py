@@ -97,7 +97,8 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
     The text of `value` is always there and sufficient. `blocks` are shown after it (instead of it when it is
     None) by callers who can show pictures, sounds and resources; `structured` is the same as JSON, for those
-    who compute with it: give it only when it is complete without the text. `facts` go to the journal.
+    who compute with it: give it only when it is complete without the text. `facts` go to the journal. `note`
+    is told after the text: over MCP as a text of its own, so that the first one is the value's alone.
     """
 
     value: Any
@@ -105,6 +106,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...] = ()
     structured: Any = None
     facts: RunFacts | None = None
+    note: str = ""
 
 
 class TextWithFacts(str):
@@ -119,6 +121,15 @@ class TextWithFacts(str):
         made = super().__new__(cls, text)
         made.facts = facts
         return made
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What a handler would have returned that was cancelled, and whose work is known to have ended.
+
+    A handler puts it into the arguments of the cancellation that it lets pass.
+    """
+
+    value: Any
 
 
 def with_facts(value: Any, facts: RunFacts) -> Any:

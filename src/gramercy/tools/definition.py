@@ -8,20 +8,22 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from gramercy.errors import GramercyError, InvalidToolError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.tools.arguments import check_definition
 from gramercy.tools.safety import Safety
-from gramercy.tools.tool import Edits, Handler, Likeness, Tool
+from gramercy.tools.tool import Edits, Handler, Likeness, Paths, Tool
 from gramercy.tools.values import copy_plain, is_duration, is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Problems: TypeAlias = "list[str]"
+hint = partial(did_you_mean, before="; ")
 
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
@@ -31,8 +33,11 @@ OPTIONS = (
     *("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits", "aliases"),
     "probe",
     "judged_as",
+    "paths",
     *("title", "read_only", "destructive", "open_world", "output_schema"),
 )
+# Words that other libraries use, too far from ours to be guessed by their letters.
+MEANT = {"safety": "safety_level", "level": "safety_level", "danger": "safety_level", "tags": "categories"}
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 PARAMETER_KEYS = frozenset({
     *("name", "type", "description", "default", "enum", "examples", "title"),
@@ -232,12 +237,6 @@ def read_required(required: object, properties: Mapping[str, Any], problems: Pro
     return names
 
 
-def hint(word: object, candidates: Iterable[str], otherwise: str = "") -> str:
-    """Return `; did you mean …?` when a candidate resembles the word."""
-    close = suggest(word, candidates) if isinstance(word, str) else []
-    return f"; did you mean {close[0]!r}?" if close else otherwise
-
-
 def check_name(name: object, form: re.Pattern[str], example: str, problems: Problems) -> None:
     """Require a name of the given form."""
     if not isinstance(name, str):
@@ -306,12 +305,15 @@ def check_categories(categories: object, problems: Problems) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
+def _unknown_option(key: str) -> str:
+    names = ("safety_level", "categories", *OPTIONS)
+    known = f": expected {', '.join(names)}"
+    return f"unknown option {key!r}{hint(MEANT.get(key, key), names, known)}"
+
+
 def check_options(options: Mapping[str, Any], problems: Problems) -> None:
     """Require options that exist, with values that make sense."""
-    known = f": expected {', '.join(OPTIONS)}"
-    problems += [
-        f"unknown option {key!r}{hint(key, OPTIONS, known)}" for key in options if key not in OPTIONS
-    ]
+    problems += [_unknown_option(key) for key in options if key not in OPTIONS]
     deadline = options.get("deadline")
     if deadline is not None and not is_duration(deadline):
         problems.append(f"the deadline is {deadline!r:.50}: expected a positive number of seconds or None")
@@ -329,9 +331,17 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
     wanted = options.get("output_schema")
     if wanted is not None and not (isinstance(wanted, dict) and wanted.get("type") == "object"):
         problems.append("output_schema must be a JSON Schema of an object, or None")
+    _check_declared(options, problems)
+
+
+def _check_declared(options: Mapping[str, Any], problems: Problems) -> None:
+    """Require what a tool declares about itself to be of the types that the guard reads."""
     judged = options.get("judged_as", ())
     if type(judged) is not tuple or not all(type(like) is Likeness for like in judged):
         problems.append(f"judged_as is {judged!r:.50}: expected a tuple of Likeness")
+    paths = options.get("paths")
+    if paths is not None and type(paths) is not Paths:
+        problems.append(f"paths is {paths!r:.50}: expected Paths with a function that finds them, or None")
     edits = options.get("edits")
     names = edits if isinstance(edits, tuple) else ()
     if edits is not None and type(edits) is not Edits and [type(name) for name in names] != [str, str]:

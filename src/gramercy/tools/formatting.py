@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gramercy.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,12 +21,17 @@ DEEPEST = 50
 MOST_CHARACTERS = 400_000
 # Python refuses to print integers of more than 4300 digits.
 LONGEST_INTEGER_BITS = 14_000
+# Items of a list that are looked at to choose its form.
+MOST_LOOKED_AT = 100
 
 _Tree: TypeAlias = "str | list[_Tree]"
 
 
-def format_tool_result(value: Any) -> str:
-    """Format a handler's result: text unchanged, None as `nil`, lists as s-expressions, mappings as JSON."""
+def format_tool_result(value: Any, *, s_expressions: bool = False) -> str:
+    """Format a handler's result: text unchanged, None as `nil`, lists as s-expressions, mappings as JSON.
+
+    A list of mappings is JSON as a whole, unless all lists are asked for as s-expressions.
+    """
     if type(value) is str:
         return value
     if value is None:
@@ -31,7 +39,7 @@ def format_tool_result(value: Any) -> str:
     if isinstance(value, str):
         return str.__str__(value)
     try:
-        return _Writer().write(value)
+        return _Writer().write(value, s_expressions=s_expressions)
     except Exception as error:  # noqa: BLE001 - a container of any class may raise anything
         return _stand_in(value, error)
 
@@ -43,10 +51,10 @@ class _Writer:
         self.budget = MOST_CHARACTERS
         self.open: set[int] = set()
 
-    def write(self, value: Any) -> str:
-        if isinstance(value, list | tuple):
+    def write(self, value: Any, *, s_expressions: bool) -> str:
+        if isinstance(value, list | tuple) and (s_expressions or not _is_table(value)):
             return _layout(self.tree(value), 0)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping | list | tuple):
             return _json_text(self.plain(value))
         return printed(value)
 
@@ -120,6 +128,12 @@ def _entries(mapping: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
         yield f"#<unreadable: {type(error).__name__}>", None
 
 
+def _is_table(value: Any) -> bool:
+    """Tell whether the items are mappings, by the first of them: the rows of a table are alike."""
+    first = list(islice(value, MOST_LOOKED_AT))
+    return bool(first) and all(isinstance(item, Mapping) for item in first)
+
+
 def _is_json_number(value: Any) -> bool:
     if type(value) is int:
         return value.bit_length() <= LONGEST_INTEGER_BITS
@@ -152,7 +166,7 @@ def printed(value: Any) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a broken printer must not lose the result
         return _stand_in(value, error)
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+    return cut(text, MOST_CHARACTERS)
 
 
 def _stand_in(value: Any, error: Exception) -> str:

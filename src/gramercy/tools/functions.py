@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from gramercy.errors import Fault, InvalidArgumentsError
-from gramercy.gram.functions import resolve_annotation
+from gramercy.gram.functions import is_pydantic_model, resolve_annotation
 from gramercy.tools.values import describe_value
 
 _NUMBERS: Final = (int, float)
@@ -190,7 +190,7 @@ def _union(members: list[Conversion]) -> Conversion:
     return Conversion(accepted, convert)
 
 
-def _class(hint: Any) -> Conversion:
+def _class(hint: Any) -> Conversion:  # noqa: PLR0911 - one for each kind
     if isinstance(hint, typing.NewType):
         return conversion_of(hint.__supertype__)
     if type(hint).__name__ == "TypeAliasType":
@@ -203,7 +203,20 @@ def _class(hint: Any) -> Conversion:
         hints = typing.get_type_hints(hint, include_extras=True)
         wanted = {item.name: hints[item.name] for item in dataclasses.fields(hint) if item.init}
         return Conversion((dict,), _fields(hint, wanted, hint))
+    if is_pydantic_model(hint):
+        return Conversion((dict,), functools.partial(_model, hint))
     return Conversion((*_SCALARS, list, dict))
+
+
+def _model(kind: Any, values: dict[str, Any]) -> Any:
+    """Make a model of pydantic; what its validators refuse is told in one line."""
+    try:
+        return kind.model_validate(values)
+    except ValueError as error:
+        # Only pydantic's own error has the parts, and pydantic need not be installed here.
+        listed: list[Any] = getattr(error, "errors", list)()
+        told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in listed]
+        raise ValueError("; ".join(told) or str(error)) from None
 
 
 def _fields(kind: Any, hints: dict[str, Any], build: Any) -> Converter:

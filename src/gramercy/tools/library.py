@@ -14,7 +14,8 @@ import msgspec
 
 from gramercy.errors import BindingError, InvalidToolError
 from gramercy.gram.json_schema import canonical_schema
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
+from gramercy.text import cut
 from gramercy.tools.safety import Safety
 from gramercy.tools.tool import Tool
 
@@ -131,8 +132,7 @@ def explain_mismatches(
 ) -> tuple[Mismatch, ...]:
     """List every difference; a missing implementation is one difference."""
     if tool is None:
-        close = suggest(specification.name, names)
-        hint = f"did you mean {close[0]!r}?" if close else "register an implementation under this name"
+        hint = did_you_mean(specification.name, names, "register an implementation under this name")
         return (Mismatch("name", repr(specification.name), "nothing of that name", hint),)
     return tuple(_differences(specification, tool))
 
@@ -184,8 +184,7 @@ def _schema_differences(path: str, specified: Any, implemented: Any) -> Iterator
 
 
 def _text(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+    return cut(json.dumps(value, ensure_ascii=False, default=repr), LONGEST_SHOWN)
 
 
 def bound(specification: ToolSpecification, tool: Tool) -> Tool:

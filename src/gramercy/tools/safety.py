@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gramercy.errors import InvalidToolError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 
 
 class Safety(StrEnum):
@@ -32,8 +32,7 @@ class Safety(StrEnum):
             plain = word.removeprefix(":").lower()
             if plain in _RANKS:
                 return cls(plain)
-            close = suggest(plain, _RANKS)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(plain, _RANKS, before="; ")
             raise InvalidToolError(
                 f"unknown safety level {word!r:.60}: expected safe, cautious or dangerous{hint}"
             )

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
@@ -52,17 +52,83 @@ class Edits:
 class Likeness:
     """Another tool that does the same as far as rules are concerned.
 
-    `arguments` are the names that arguments have there, each with the name that it has here.
+    `arguments` are the names that arguments have there, each with the name that it has here. `when` are
+    the values that arguments must have for a call to be like one there; without any, every call is.
     """
 
     name: str
     categories: tuple[str, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    when: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether a call with these arguments can do what the other tool can."""
+        return all(arguments.get(name) == value for name, value in self.when.items())
 
     def taken(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call, under the names that they have there as well."""
         theirs = {name: arguments[own] for name, own in self.arguments.items() if own in arguments}
         return {**arguments, **theirs}
+
+
+class Place(Protocol):
+    """Where a path of one call really leads. Rules, question, seal and the tool itself all use this value.
+
+    `name` is the real name from the directory of the project, links resolved, and `absolute` the same from
+    the root of the file system. `spellings` are these, the text as given and every link on the way: all that
+    a rule may mean which asks or denies. `identity` changes when another file or directory takes the place.
+    `control` says who reads the file for something to run; else it is empty. `trouble` says why the path
+    cannot be used, which the tool answers when it is given such a place; no rule allows it by its text.
+    `withheld` is set for a tool that reads: it tells whether rules keep a real name from being shown.
+    """
+
+    name: str
+    is_link: bool
+    trouble: str
+    withheld: Callable[[str], bool] | None
+
+    @property
+    def absolute(self) -> str:
+        """The real path from the root of the file system."""
+
+    @property
+    def shown(self) -> str:
+        """The real name on one line that hides nothing, for a person."""
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every way to write it that a rule may mean."""
+
+    @property
+    def identity(self) -> str:
+        """What an approval is tied to."""
+
+    @property
+    def control(self) -> str:
+        """Who reads the file for something to run."""
+
+    def beside(self, name: str) -> Place:
+        """Return the place of another real name of the same project."""
+
+    def unopened(self) -> Place:
+        """Return the same without open directories: it can be told and compared, not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The arguments of a tool that are paths, and how to find where those of one call lead.
+
+    `find` takes the arguments of a call and returns a place for each path in them. The tool is given these in
+    the place of its arguments; each is a `str` too, the text as given. `reads` and `writes` name the
+    arguments by what the tool does there, `like` other tools that reach the same files: what a rule says
+    about a path of theirs holds here too. `walks` says that a call reads what is below its path as well.
+    """
+
+    find: Callable[[Mapping[str, Any]], dict[str, Place]]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    like: tuple[Likeness, ...] = ()
+    walks: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +145,7 @@ class Tool:
     `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
     the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
     `judged_as` names tools whose rules hold for this one too: it can do what they can.
+    `paths` declares the arguments that are paths, so that rules, questions and seals see where they lead.
     `probe` looks, without doing anything, whether a call that was interrupted has happened: True, False, or
     None when that cannot be told.
 
@@ -104,6 +171,7 @@ class Tool:
     aliases: Callable[[dict[str, Any]], tuple[dict[str, Any], str]] | None = None
     judged_as: tuple[Likeness, ...] = ()
     probe: Callable[[dict[str, Any]], bool | None] | None = None
+    paths: Paths | None = None
     title: str = ""
     read_only: bool | None = None
     destructive: bool | None = None
@@ -123,6 +191,18 @@ class Tool:
         object.__setattr__(self, "level_word", self.safety_level.value)
         object.__setattr__(self, "checker", ArgumentChecker(self.name, self.schema))
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the tool {self.name} has no serialized form: its function belongs to this process. "
+            "Send its specification, and bind that where it arrives."
+        )
+
+    def __copy__(self) -> Tool:
+        return self
+
+    def __deepcopy__(self, _: object) -> Tool:
+        return self
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The arguments in the order of the schema."""
@@ -138,6 +218,10 @@ class Tool:
     def renamed(self, arguments: Any) -> tuple[Any, str]:
         """Return arguments that do not fit under the names that the tool knows, and a note about that."""
         return self.aliases(arguments) if self.aliases and type(arguments) is dict else (arguments, "")
+
+    def places(self, arguments: Mapping[str, Any]) -> dict[str, Place]:
+        """Return where the paths of a call lead; none where the tool declares none."""
+        return {} if self.paths is None else self.paths.find(arguments)
 
     def proposed_edit(self, arguments: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return the text before and after the change that a call proposes; None where it proposes none."""

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gramercy.errors import Fault
+from gramercy.text import cut
 
 WHOLE = "(arguments)"
 # Deeper values are not arguments; they only serve to exhaust the stack of the next function that walks them.
@@ -130,7 +131,7 @@ def join_path(path: str, step: str | int) -> str:
         return f"{path}[{step}]"
     if len(step) <= LONGEST_STEP and _PLAIN_STEP.fullmatch(step):
         return f"{path}.{step}" if path else step
-    short = step if len(step) <= LONGEST_STEP else step[:LONGEST_STEP] + "…"
+    short = cut(step, LONGEST_STEP)
     return f"{path}[{json.dumps(short, ensure_ascii=not short.isprintable())}]"
 
 

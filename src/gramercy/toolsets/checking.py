@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import WorkspaceError
+from gramercy.text import counted
 from gramercy.toolsets.factory import text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.python_text import PYTHON
@@ -35,6 +36,7 @@ def checking_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
             lambda image, a: _checked(image, workspace, a),
             categories=["filesystem"],
             title="Check syntax",
+            paths=workspace.declared("check_syntax"),
         )
     ]
 
@@ -44,25 +46,26 @@ def _checked(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> s
     if (path is None) == (code is None):
         raise WorkspaceError("give either path or code")
     if path is None:
-        language, source = (LISP if image.language == "sbcl" else PYTHON), str(code)
+        name, language, source = "code", (LISP if image.language == "sbcl" else PYTHON), str(code)
     else:
-        language, source = language_of(path), workspace.read(path).text
+        place = workspace.place(path)
+        name, language, source = f"{place}", language_of(place), workspace.read(place).text
     if len(source) > LARGEST_TEXT:
         raise WorkspaceError(
-            f"{path or 'code'} has {len(source):,} characters: {LARGEST_TEXT:,} are the most that are checked"
+            f"{name} has {len(source):,} characters: {LARGEST_TEXT:,} are the most that are checked"
         )
     language = reader_of(language, image, source)
-    return _told(language.outline(source), source, path or "code", language.name)
+    return _told(language.outline(source), source, name, language.name)
 
 
 def _told(outline: Outline, source: str, name: str, language: str) -> str:
     forms = "statement" if language == "Python" else "form"
     if not outline.faults:
-        count = f"{outline.forms} top-level {forms}{'s' if outline.forms != 1 else ''}"
+        count = counted(outline.forms, f"top-level {forms}")
         return "\n".join([f"{name}: ok, {count}.", *outline.suspicions, *outline.unchecked])
     faults = outline.faults
     more = [f"… {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
-    count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
+    count = counted(len(faults), "fault")
     if language == "Python":
         count = "a fault, at which reading ends"
     if outline.unchecked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.toolsets.evaluation import evaluation_tools
-from gramercy.toolsets.factory import PACKAGE, ImageSource, Workshop, flag, source_of, text
+from gramercy.toolsets.factory import PACKAGE, ImageSource, Workshop, as_evaluation, flag, source_of, text
 from gramercy.toolsets.files import file_tools
 from gramercy.toolsets.rendering import answered
 from gramercy.toolsets.session import session_tools
@@ -16,7 +16,7 @@ from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from pathlib import Path
 
     from gramercy.images.base import Image
@@ -164,6 +164,8 @@ def _macroexpand(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["introspection"],
         title="Expand macros",
+        # A form can bring its own macros (macrolet), so expanding it runs code of the caller's.
+        judged_as=as_evaluation("form"),
         destructive=False,
         idempotent=True,
         open_world=workshop.open_world,
@@ -176,14 +178,20 @@ def core_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
 
 
 def register_core_tools(
-    registry: Registry, image: Image | ImageSource, *, project: str | Path | Workspace = "."
+    registry: Registry,
+    image: Image | ImageSource,
+    *,
+    project: str | Path | Workspace = ".",
+    longest_timeout: float | None = None,
 ) -> int:
-    """Register the eighteen core tools and return their number; registering again changes nothing.
+    """Register the eighteen core tools and return how many the registry has; again changes nothing.
 
-    A program that gives a workspace of its own can attach documents to it and take writes back.
+    A program that gives a workspace of its own can attach documents to it and take writes back. With
+    `longest_timeout` a call may ask for more seconds, up to that.
     """
     workspace = project if isinstance(project, Workspace) else Workspace(project)
-    return registry.register_all(core_tools(Workshop(source_of(image)), workspace))
+    _join(registry, source_of(image), longest_timeout, lambda workshop: core_tools(workshop, workspace))
+    return len(registry)
 
 
 def register_session_tools(
@@ -192,11 +200,37 @@ def register_session_tools(
     *,
     language: str = "sbcl",
     workspace: Workspace | None = None,
+    longest_timeout: float | None = None,
 ) -> int:
     """Register the session and time-travel tools and return their number.
 
     With the workspace of the file tools, undo_last takes back their writes too.
     """
-    workshop = Workshop(source_of(image))
-    tools = [*session_tools(workshop, language), *time_travel_tools(workshop, workspace)]
-    return registry.register_all(tools)
+    return _join(
+        registry,
+        source_of(image),
+        longest_timeout,
+        lambda workshop: [*session_tools(workshop, language), *time_travel_tools(workshop, workspace)],
+    )
+
+
+def _join(
+    registry: Registry,
+    source: ImageSource,
+    longest_timeout: float | None,
+    make: Callable[[Workshop], list[Tool]],
+) -> int:
+    """Register tools whose texts name no tools but each other and those that are registered."""
+    names = frozenset(tool.name for tool in make(Workshop(source, longest_timeout)))
+    beside = _Beside(registry, names)
+    return registry.register_all(make(Workshop(source, longest_timeout, beside=beside)))
+
+
+class _Beside:
+    """The tools of a registry and those that are about to join it: texts of tools name no others."""
+
+    def __init__(self, registry: Registry, joining: Container[str]) -> None:
+        self._registry, self._joining = registry, joining
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._joining or name in self._registry

@@ -103,6 +103,11 @@ def format_of(data: bytes) -> str:
     return next((name for start, name in _FORMATS if data.startswith(start)), "binary data")
 
 
+def is_notebook(name: str) -> bool:
+    """Tell by its name whether a file is a notebook of Jupyter, which is shown as cells."""
+    return name.lower().endswith(".ipynb")
+
+
 def _is_all_crlf(text: str) -> bool:
     return text.count(CRLF) == text.count("\n") == text.count("\r") > 0
 

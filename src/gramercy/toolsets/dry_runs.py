@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.images.files.telling import attempts_text
+from gramercy.text import counted
 from gramercy.tools.effects import Effect
 from gramercy.toolsets.factory import state_name
 from gramercy.toolsets.rendering import MOST_CHANGES, ROOM, change_lines, fitting, parts_of
@@ -56,8 +57,7 @@ def _note(reply: Reply, touches: bool) -> str:  # noqa: FBT001 - a fact about th
     """Say in one line what came of the trial, which is all that some clients show at first."""
     told = []
     if reply.changed:
-        count = len(reply.changed)
-        told.append(f"change {count} definition{'s' if count > 1 else ''}")
+        told.append(f"change {counted(len(reply.changed), 'definition')}")
     if touches:
         told.append("touch things outside")
     if reply.error is not None:

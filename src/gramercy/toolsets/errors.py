@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.toolsets.factory import Running, text, whole
+from gramercy.text import cut_line
+from gramercy.toolsets.factory import Running, as_evaluation, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _frames(workshop: Workshop) -> Tool:
             "frame": whole("Number of a frame, to see its variables", minimum=0),
             "offset": whole("First frame to list", minimum=0, default=0),
             "moment": MOMENT,
+            "threads": flag("True lists the threads that run, with their stacks, instead", default=False),
         },
         _look,
         categories=["errors"],
@@ -67,6 +69,7 @@ def _in_frame(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["errors"],
         title="Evaluate in a frame",
+        judged_as=as_evaluation("code"),
     )
 
 
@@ -95,6 +98,7 @@ def _restart(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["errors"],
         title="Go on from an error",
+        judged_as=as_evaluation("arguments"),
     )
 
 
@@ -105,21 +109,33 @@ def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
 
 def _look(image: Image, arguments: dict[str, Any]) -> Any:
     moment = arguments.get("moment")
+    if arguments.get("threads"):
+        return answered(image.ask("threads"))
     if "frame" in arguments:
         return _variables(image, moment, arguments["frame"])
     offset = arguments.get("offset", 0)
     answer = image.ask_moment("frames", moment, offset=offset, limit=MOST_FRAMES)
     if answer.error is not None:
-        return answered(answer)
+        return _as_text(image, answer) if moment is None and offset == 0 else answered(answer)
     restarts = image.ask_moment("restarts", moment) if offset == 0 else None
     known = {info.id: info for info in image.moments()}
     return frames_text(answer, restarts, known.get(answer.data.get("moment", "")))
 
 
+def _as_text(image: Image, answer: Answer) -> Any:
+    """Return the backtrace of the last error, of which no moment is kept; else what was answered."""
+    entries = image.history()
+    fault = entries[-1].reply.error if entries else None
+    if fault is None or not fault.backtrace:
+        return answered(answer)
+    why = answer.error.message if answer.error is not None else ""
+    return "\n".join([f"{why} Its frames as text, without variables:", *fault.backtrace])
+
+
 def _variables(image: Image, moment: str | None, number: int) -> Any:
     answer = image.ask_moment("locals", moment, frame=number)
     if answer.error is not None:
-        return answered(answer)
+        return _as_text(image, answer) if moment is None and number == 0 else answered(answer)
     if "frame" not in answer.data:
         frames = image.ask_moment("frames", moment).data.get("frames", [])
         found = [each for each in frames if each["number"] == number]
@@ -158,12 +174,12 @@ def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo
 
 def frame_lines(frame: dict[str, Any]) -> str:
     """Write a frame: its number and call, its place with the source line, the names of its variables."""
-    lines = [f"{frame['number']}: {_short(frame.get('call') or frame.get('name', ''))}"]
+    lines = [f"{frame['number']}: {cut_line(frame.get('call') or frame.get('name', ''), LONGEST_LINE)}"]
     if place := place_text(frame):
         lines.append(f"   {place}")
     failed = " ".join((frame.get("failed") or "").split())
     if failed and failed != " ".join((frame.get("source") or "").split()):
-        lines.append(f"   here: {_short(failed)}")
+        lines.append(f"   here: {cut_line(failed, LONGEST_LINE)}")
     names = frame.get("locals", [])
     if names:
         more = f" … {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -177,7 +193,7 @@ def place_text(frame: dict[str, Any]) -> str:
     if line is None:
         return file or ""
     place = f"{file}:{line}" if file else f"line {line} of the evaluated code"
-    return f"{place}  {_short(source)}" if source else place
+    return f"{place}  {cut_line(source, LONGEST_LINE)}" if source else place
 
 
 def locals_text(answer: Answer, frame: dict[str, Any] | None = None) -> str:
@@ -200,8 +216,3 @@ def locals_text(answer: Answer, frame: dict[str, Any] | None = None) -> str:
 def _typed(local: dict[str, Any]) -> str:
     kind = local.get("type") or ""
     return f"  [{kind}]" if kind and kind not in local["value"] else ""
-
-
-def _short(line: str) -> str:
-    line = " ".join(line.split())
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gramercy.text import counted
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.dry_runs import dry_run
-from gramercy.toolsets.factory import PACKAGE, Running, text, whole
+from gramercy.toolsets.factory import PACKAGE, Running, as_evaluation, text, whole
+from gramercy.toolsets.jobs import JOB, job_text
 from gramercy.toolsets.rendering import (
     LONGEST_ANSWER,
     LONGEST_NOTE,
@@ -69,6 +71,7 @@ def _eval_form(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["execution"],
         title="Evaluate",
+        judged_as=tuple(like for like in as_evaluation("form") if like.name != "eval_form"),
         effect=dry_run("form"),
     )
 
@@ -92,6 +95,7 @@ def _compile_form(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["execution"],
         title="Compile definitions",
+        judged_as=as_evaluation("form"),
         effect=dry_run("form"),
     )
 
@@ -102,12 +106,8 @@ def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
     if reply.error is not None or not reply.ok:
         return ToolOutput(None, error=rest, blocks=picture_blocks(reply))
     counts = Counter(NOTICES.get(notice.kind, "warning") for notice in reply.warnings)
-    counted = ", ".join(
-        f"{counts[word]} {word}{'s' if counts[word] != 1 else ''}"
-        for word in NOTICES.values()
-        if counts[word]
-    )
-    verdict = f"Compiled with {counted}." if counted else "Compiled without warnings."
+    notices = ", ".join(counted(counts[word], word) for word in NOTICES.values() if counts[word])
+    verdict = f"Compiled with {notices}." if notices else "Compiled without warnings."
     return with_pictures(f"{verdict}\n\n{rest}" if rest else verdict, reply)
 
 
@@ -178,6 +178,7 @@ def output_tool(workshop: Workshop) -> Tool:
         "warnings, or the printed text of an object. The answer says which. Runs nothing again.",
         {
             "stream": text("What to read", enum=list(STREAMS), default="stdout"),
+            "job": JOB,
             "object": whole("Id of an object to read instead, as the answer says", minimum=1),
             "offset": whole("Characters to skip, as the answer says", minimum=0, default=0),
             "evaluation": whole(
@@ -192,6 +193,8 @@ def output_tool(workshop: Workshop) -> Tool:
 
 def _read_on(image: Image, arguments: dict[str, Any]) -> Any:
     offset = arguments.get("offset", 0)
+    if "job" in arguments:
+        return job_text(image.read_job(arguments["job"]))
     if "object" in arguments:
         return _printed_part(image, arguments["object"], offset)
     history, back = image.history(), arguments.get("evaluation", 1)

@@ -6,11 +6,14 @@ cancelled, and what it prints while it runs is reported.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gramercy.tools.content import RunFacts, facts_of, with_facts
+from gramercy.images.output import folded
+from gramercy.tools.content import Ended, RunFacts, facts_of, with_facts
 from gramercy.tools.context import current_call, running_key
 from gramercy.tools.definition import create_tool
+from gramercy.tools.tool import Likeness
 from gramercy.toolsets.rendering import evaluated, moment_text
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 T = TypeVar("T")
+# How long a cancelled call waits to hear how its evaluation has ended; some code heeds no interrupt.
+STOP_SECONDS = 1.0
 
 
 class ImageSource(Protocol):
@@ -104,7 +109,40 @@ def array_of(name: str, **properties: Any) -> dict[str, Any]:
 MOST_FILES = 200
 # The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
 LONGEST_MESSAGE = 500
+# Seconds after which a call that prints nothing is first said to run, and how often it is said again.
+FIRST_WORD = 1.0
+QUIET_SECONDS = 10.0
 PACKAGE = text("Package (Lisp) or module (Python) to look names up in; by default the current one")
+# The tools that evaluate and nothing else, with their category and the argument that holds the code.
+EVALUATORS = (
+    ("eval_form", "execution", "form"),
+    ("evaluate-lisp", "session", "code"),
+    ("evaluate-python", "session", "code"),
+)
+
+
+# Arguments that name one thing in the image: each of these words is taken for the one that a tool has.
+NAMES = ("symbol", "function", "variable", "class", "name")
+
+
+def _renamed(own: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take the name of a thing under the word that another tool has for it."""
+    given = [word for word in NAMES if word in arguments]
+    if len(given) != 1 or given[0] == own:
+        return arguments, ""
+    rest = {word: value for word, value in arguments.items() if word != given[0]}
+    return {own: arguments[given[0]], **rest}, f"{given[0]} was taken as {own}."
+
+
+def as_evaluation(code: str = "", **when: Any) -> tuple[Likeness, ...]:
+    """Return the `judged_as` of a tool that runs code: rules about evaluations hold for it.
+
+    `code` names the argument with the code, if one holds it; `when` are the arguments with which it runs any.
+    """
+    return tuple(
+        Likeness(name, (category,), {argument: code} if code else {}, when)
+        for name, category, argument in EVALUATORS
+    )
 
 
 class Workshop:
@@ -145,8 +183,12 @@ class Workshop:
             reply,
             can_read_on=self.has("read_output"),
             shows_objects=self.has("inspect_object"),
-            moment="" if reply.ok else moment_text(reply, self._error_tools(reply)),
+            moment=self.moment_of(reply),
         )
+
+    def moment_of(self, reply: Reply) -> str:
+        """Say that the stack of an error is kept, and which of the tools that are served look at it."""
+        return "" if reply.ok else moment_text(reply, self._error_tools(reply))
 
     def _error_tools(self, reply: Reply) -> list[str]:
         """Return the tools that are served for the moment of an error."""
@@ -181,6 +223,9 @@ class Workshop:
             "additionalProperties": False,
         }
 
+        named = [word for word in NAMES if word in required]
+        if len(named) == 1:
+            options.setdefault("aliases", partial(_renamed, named[0]))
         return create_tool(
             name,
             description,
@@ -238,6 +283,16 @@ class Workshop:
         return {"image": text(f"Image to use; by default {handles[0]}", enum=handles)}
 
 
+def time_limit(longest: float) -> dict[str, Any]:
+    """Describe the argument by which a call asks for its time."""
+    return {
+        "type": "number",
+        "description": "Time limit in seconds",
+        "exclusiveMinimum": 0,
+        "maximum": longest,
+    }
+
+
 class Running:
     """How to run the arguments of a call in an image, and what to make of the reply."""
 
@@ -263,7 +318,17 @@ class Running:
         return self._told(image, reply, arguments)
 
     async def _awaited(self, image: Image, reply: Awaitable[Reply], arguments: dict[str, Any]) -> Any:
-        return self._told(image, await reply, arguments)
+        import asyncio
+
+        try:
+            return self._told(image, await reply, arguments)
+        except asyncio.CancelledError as error:
+            # The image is interrupted, and mostly answers at once.
+            if (end := getattr(reply, "end", None)) is not None:
+                await asyncio.wait({end}, timeout=STOP_SECONDS)
+                if end.done() and not end.cancelled():
+                    error.args = (Ended(self._told(image, end.result(), arguments)),)
+            raise
 
     def _told(self, image: Image, reply: Reply, arguments: dict[str, Any]) -> Any:
         span, key = reply.span, running_key.get()
@@ -280,11 +345,7 @@ class Running:
         """
         longest = workshop.longest_timeout
         if longest is not None:
-            told = f"Seconds after which the call is interrupted, at most {longest:g}"
-            properties = {
-                **properties,
-                "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
-            }
+            properties = {**properties, "timeout": time_limit(longest)}
         # Files that evaluated code removes are brought back by an undo, but not those beyond its limits.
         hints = {"destructive": workshop.writes_files, "open_world": workshop.open_world}
         # What a person decides about is code in a state: after another call it may do something else.
@@ -307,7 +368,13 @@ def facts_of_reply(image: Image, reply: Reply) -> RunFacts:
     """Return where an evaluation ran and what it changed, for the journal."""
     span = reply.span
     files = listed_files(reply.files) if reply.files else ()
+    files += unknown_files(reply.unknown_files)
     return RunFacts(image.name, span.epoch, span.before, span.after, span.sandbox, files)
+
+
+def unknown_files(why: str) -> tuple[str, ...]:
+    """Return the fact that not all files are known, if so."""
+    return (f"not all known: {why}",) if why else ()
 
 
 def listed_files(files: Sequence[FileChange]) -> tuple[str, ...]:
@@ -329,13 +396,28 @@ async def _told_later(image: Image, began: Span, value: Awaitable[Any]) -> Any:
     return _told(image, began, await value)
 
 
+class Quiet:
+    """Tells which words of progress are worth a message: new ones, and now and then that the work goes on."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._due = FIRST_WORD
+
+    def is_news(self, words: str, seconds: float) -> bool:
+        """Tell whether to report the words, so many seconds after the beginning."""
+        if seconds < self._due and words in {"", self._words}:
+            return False
+        self._words, self._due = words, seconds + QUIET_SECONDS
+        return True
+
+
 def _reporter() -> Watcher:
     """Return what tells the caller of the present call how an evaluation goes."""
-    report = current_call().report
+    report, quiet = current_call().report, Quiet()
 
     def tell(progress: Progress) -> None:
-        printed = (progress.stdout + progress.stderr).rstrip()
-        told = printed[-LONGEST_MESSAGE:] or f"running for {progress.seconds:.0f} s"
-        report(round(progress.seconds, 1), message=told)
+        printed = folded(progress.stdout + progress.stderr).rstrip()[-LONGEST_MESSAGE:]
+        if quiet.is_news(printed, progress.seconds):
+            report(round(progress.seconds, 1), message=printed or f"running for {progress.seconds:.0f} s")
 
     return tell

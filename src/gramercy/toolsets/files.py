@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
 from gramercy.images.pictures import examine, is_picture
+from gramercy.text import counted
 from gramercy.tools.content import ImageBlock, RunFacts, ToolOutput, with_facts
 from gramercy.tools.definition import create_tool
 from gramercy.tools.effects import Effect
+from gramercy.tools.tool import Edits
 from gramercy.toolsets import hunks
-from gramercy.toolsets.documents import lines
-from gramercy.toolsets.factory import flag, text, whole
+from gramercy.toolsets.documents import is_notebook, lines
+from gramercy.toolsets.factory import as_evaluation, flag, text, whole
+from gramercy.toolsets.loading import LOAD, after_writing, check_loadable, state_for_load, with_load
+from gramercy.toolsets.notebooks import VIEWED, cells_of, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.documents import Document
@@ -43,7 +48,7 @@ BUFFER = text("Name of the open document, as a path relative to the project; by 
 def file_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the five tools of a workspace."""
     return [
-        _read_file(workspace),
+        _read_file(workshop, workspace),
         _read_buffer(workspace),
         _search_in_buffer(workspace),
         _write_file(workshop, workspace),
@@ -68,33 +73,47 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
         "additionalProperties": False,
     }
     # Files of the project are a closed world, and to write the same text again changes nothing.
-    hints: dict[str, Any] = {"open_world": False, "idempotent": True}
-    return create_tool(name, description, schema, handler, categories=categories, **hints, **options)
+    options = {"open_world": False, "idempotent": True, **options}
+    return create_tool(name, description, schema, handler, categories=categories, **options)
 
 
-def _read_file(workspace: Workspace) -> Tool:
+def _read_file(workshop: Workshop, workspace: Workspace) -> Tool:
     return _make(
         "read_file",
-        "Read a file of the project as it is on disk; a picture is shown. Use it before you change a file, "
-        "and again when an edit was refused. Of a long file a part is shown, with the way to read on.",
+        "Read a file of the project as it is on disk; a picture is shown, a notebook as cells. Use it before "
+        "you change a file, and again when an edit was refused. Of a long file a part is shown, with the way "
+        "to read on.",
         {
             "path": PATH,
             "start": whole("First line to show", minimum=1),
             "end": whole("Last line to show", minimum=1),
             "numbers": flag("Whether to number the lines"),
         },
-        lambda a: _read(workspace, a),
+        lambda a: _read(workshop, workspace, a),
         required=["path"],
         title="Read a file",
+        paths=workspace.declared("read_file"),
     )
 
 
-def _read(workspace: Workspace, arguments: dict[str, Any]) -> Any:
-    path = arguments["path"]
+def _read(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -> Any:
+    path = workspace.place(arguments["path"])
     data = workspace.data(path)
     if is_picture(data):
         return _picture(path, data)
-    return _part(workspace.opened(path, data), arguments, "read_file")
+    document = workspace.opened(path, data)
+    if is_notebook(path.name):
+        return _notebook(workshop, document, arguments)
+    return _part(document, arguments, "read_file")
+
+
+def _notebook(workshop: Workshop, document: Document, arguments: dict[str, Any]) -> str:
+    """Show the cells of a notebook; a text that is none is shown as it is."""
+    cells = cells_of(document.text)
+    if cells is None:
+        return _part(document, arguments, "read_file")
+    exact = ", which read_buffer shows" if workshop.has("read_buffer") else ""
+    return _part(replace(document, text=view(cells, exact)), arguments, "read_file")
 
 
 def _picture(path: str, data: bytes) -> ToolOutput:
@@ -124,6 +143,7 @@ def _read_buffer(workspace: Workspace) -> Tool:
         },
         lambda a: _part(workspace.document(a.get("buffer")), a, "read_buffer"),
         title="Read lines of an open document",
+        paths=workspace.declared_buffer("read_buffer"),
     )
 
 
@@ -174,6 +194,7 @@ def _search_in_buffer(workspace: Workspace) -> Tool:
         lambda a: _search(workspace.document(a.get("buffer")), a),
         required=["pattern"],
         title="Search an open document",
+        paths=workspace.declared_buffer("search_in_buffer"),
     )
 
 
@@ -230,31 +251,56 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
             "directories are made.",
             (other, f"To change a part of a file use {other}."),
         ),
-        {"path": PATH, "content": text("The whole new text of the file")},
-        lambda a: _write(workspace, a["path"], a["content"]),
+        {"path": PATH, "content": text("The whole new text of the file"), "load": LOAD},
+        lambda a: _write(workshop, workspace, a),
         required=["path", "content"],
         title="Write a file",
         safety_level="dangerous",
         categories=["buffer", "filesystem"],
-        target_state=lambda a: workspace.state(a["path"]),
-        effect=lambda a: _difference(workspace, a["path"], a["content"]),
+        target_state=lambda a: _with_load(workshop, a, workspace.state(a["path"])),
+        effect=lambda a: _difference(workshop, workspace, a),
+        judged_as=as_evaluation(load=True),
+        open_world=workshop.open_world,
+        # A new file has no text before, so that there is nothing to choose from.
+        edits=Edits(
+            lambda a: _texts(workspace, a), lambda a, _, after: {**a, "content": after}, ("content",)
+        ),
+        paths=workspace.declared("write_file"),
     )
 
 
-def _write(workspace: Workspace, path: str, content: str) -> Any:
-    change = "changed" if workspace.resolve(path).exists() else "created"
-    told = f"Wrote {workspace.write(path, content)} bytes to {path}"
-    return with_facts(told, RunFacts(files=(f"{change} {path}",)))
+def _texts(workspace: Workspace, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what is in the file, and what is to take its place."""
+    document = workspace.read(workspace.place(arguments["path"]))
+    return document.text, document.script.shown(arguments["content"])
 
 
-def _difference(workspace: Workspace, path: str, content: str) -> Effect:
+def _write(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -> Any:
+    check_loadable(arguments)
+    place = workspace.place(arguments["path"])
+    change = "changed" if place.found is not None else "created"
+    told = f"Wrote {workspace.write(place, arguments['content'])} bytes to {place.told}"
+    more = after_writing(workshop, workspace, {**arguments, "path": place})
+    return with_load(told, more, f"{change} {place.name}")
+
+
+def _with_load(workshop: Workshop, arguments: dict[str, Any], state: str | None) -> str:
+    """Name what a call acts on: the file, and the image into which it is loaded."""
+    return " ".join(filter(None, [state, state_for_load(workshop, arguments)]))
+
+
+def _difference(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -> Effect:
     """Tell a person how a file would change."""
-    if not workspace.resolve(path).exists():
-        change = hunks.diff("", content, path)
-        return Effect(note=f"{path} is a new file.", difference=change, state=workspace.state(path))
-    document = workspace.read(path)
-    change = hunks.diff(document.text, document.script.shown(content), path)
-    return _as_effect(change, f"{path} already has that text.", document.digest or "")
+    check_loadable(arguments)
+    place, content = workspace.place(arguments["path"]), arguments["content"]
+    if place.found is None:
+        change = hunks.diff("", content, place.shown)
+        state = _with_load(workshop, arguments, workspace.state(place))
+        return Effect(note=f"{place.shown} is a new file.", difference=change, state=state)
+    document = workspace.read(place)
+    change = hunks.diff(document.text, document.script.shown(content), place.shown)
+    state = _with_load(workshop, arguments, document.digest)
+    return _as_effect(change, f"{place.shown} already has that text.", state)
 
 
 def _as_effect(difference: str, otherwise: str, state: str) -> Effect:
@@ -280,17 +326,18 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
         effect=lambda a: _as_effect(
-            hunks.diff(a["original"], a["modified"], a["path"]),
+            hunks.diff(a["original"], a["modified"], workspace.place(a["path"]).shown),
             "Nothing would change.",
             _fresh(workspace, a).digest or "",
         ),
         edits=("original", "modified"),
+        paths=workspace.declared("propose_file_edit"),
     )
 
 
 def _fresh(workspace: Workspace, arguments: Any) -> Document:
     """Return the document of a proposal, or refuse the proposal when it was made for another text."""
-    path, original = arguments["path"], arguments["original"]
+    path, original = workspace.place(arguments["path"]), arguments["original"]
     workspace.state(path)
     document = workspace.read(path)
     if not document.script.same(document.text, original):
@@ -298,19 +345,19 @@ def _fresh(workspace: Workspace, arguments: Any) -> Document:
         shown = change[:LONGEST_DIFFERENCE] + ("…\n" if len(change) > LONGEST_DIFFERENCE else "")
         raise WorkspaceError(
             f"{path} is not what the proposal was made for: read it again and make the proposal anew. "
-            f"What differs:\n{shown}"
+            f"{VIEWED if is_notebook(path.name) else ''}What differs:\n{shown}"
         )
     return document
 
 
 def _apply_edit(workspace: Workspace, arguments: dict[str, Any]) -> Any:
-    path, modified = arguments["path"], arguments["modified"]
-    document = _fresh(workspace, arguments)
+    path, modified = workspace.place(arguments["path"]), arguments["modified"]
+    document = _fresh(workspace, {**arguments, "path": path})
     if document.script.same(document.text, modified):
-        return f"{path} already has that text; nothing was written."
+        return f"{path.told} already has that text; nothing was written."
     workspace.write(path, modified, expected=document.digest)
     shown = document.script.shown(modified)
-    count = len(hunks.split(document.text, shown))
+    count = counted(len(hunks.split(document.text, shown)), "hunk")
     change = hunks.diff(document.text, shown, document.name)
-    told = f"Applied {count} hunk{'s' if count != 1 else ''} to {path}:\n{change}"
-    return with_facts(told, RunFacts(files=(f"changed {path}",)))
+    told = f"Applied {count} to {path.told}:\n{change}"
+    return with_facts(told, RunFacts(files=(f"changed {path.name}",)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.tools.effects import Effect
+from gramercy.toolsets.factory import Quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,10 +89,11 @@ async def _installing(image: Image, arguments: dict[str, Any]) -> Any:
 
 
 def _reporter() -> Callable[[float, str], None]:
-    report = current_call().report
+    report, quiet = current_call().report, Quiet()
 
     def tell(seconds: float, line: str) -> None:
-        report(round(seconds, 1), message=line[:LONGEST_MESSAGE] or f"running for {seconds:.0f} s")
+        if quiet.is_news(line, seconds):
+            report(round(seconds, 1), message=line[:LONGEST_MESSAGE] or f"running for {seconds:.0f} s")
 
     return tell
 

@@ -29,6 +29,8 @@ _MOST_ELEMENTS = 8
 # Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
 _DEEPEST = 6
 _DEFINITION = re.compile(r"^\(def", re.MULTILINE)
+# Columns of a tab: Emacs indents Lisp so.
+_TAB = 8
 # One missing parenthesis makes one of them; a file that is written so has many.
 _MOST_SUSPICIONS = 3
 _PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
@@ -331,14 +333,26 @@ def fitted(code: str, indent: str, _text: str) -> str:
     the form in the file stays there.
     """
     code = code.strip()
-    if not indent or _stands_at(code, len(indent)):
+    if not indent or _stands_at(code, _width(indent)):
         return code
     inside = _lines_in_strings(code)
     first, *rest = lines(code)
     shifted = [
-        line if number in inside or not line.strip() else indent + line for number, line in enumerate(rest, 2)
+        line if number in inside or not line.strip() else _moved(line, indent)
+        for number, line in enumerate(rest, 2)
     ]
     return "".join([first, *shifted])
+
+
+def _width(blanks: str) -> int:
+    """Return the column that blanks at the beginning of a line lead to."""
+    return len(blanks.expandtabs(_TAB))
+
+
+def _moved(line: str, indent: str) -> str:
+    """Return a line further in; its tabs become blanks where they would reach to another column."""
+    own = indentation(line)
+    return indent + (own.expandtabs(_TAB) if _width(indent) % _TAB else own) + line[len(own) :]
 
 
 def _stands_at(code: str, column: int) -> bool:
@@ -350,10 +364,10 @@ def _stands_at(code: str, column: int) -> bool:
     for number, line in enumerate(numbers.all[1:], 2):
         if not line.strip() or number in inside:
             continue
-        depth = len(indentation(line))
-        place = numbers.starts[number - 1] + depth
+        own = indentation(line)
+        place = numbers.starts[number - 1] + len(own)
         is_inner = any(item.start < place < item.end for item in items)
-        (inner if is_inner else outer).append(depth)
+        (inner if is_inner else outer).append(_width(own))
     # What stands beside the first line is at the column itself, and what is inside of a form further in.
     return min(outer) >= column if outer else min(inner, default=0) > column
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.errors import WorkspaceError
 from gramercy.images.files import places
+from gramercy.text import counted, cut, listed, reason_of, reveal_line
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets.factory import text, whole
 from gramercy.toolsets.ignoring import Rules
+from gramercy.toolsets.paths import TOP
 from gramercy.toolsets.walking import Folder, Tally, walk
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ LIST_SECONDS = 10.0
 LONGEST_NAME = 1_000
 # Braces multiply: {a,b}{c,d} are four patterns.
 MOST_GLOBS = 100
+# Environments of Python that are left out, by name; the others are counted.
+MOST_NAMED = 3
 _WILD = frozenset("*?[\\")
 KILOBYTE = 1_000
 GLOB = text("Only files that fit, as src/**/*.{c,h}; !*.txt leaves out")
@@ -49,6 +54,7 @@ def list_files(workspace: Workspace) -> Tool:
         {"type": "object", "properties": properties, "required": [], "additionalProperties": False},
         lambda a: _list(Selection(workspace, a.get("path"), a.get("glob")), a.get("depth")),
         title="List files",
+        paths=workspace.declared("list_files", walks=True),
         categories=["filesystem"],
         open_world=False,
     )
@@ -58,15 +64,18 @@ class Selection:
     """The files below a directory, or the one file, that fit a glob."""
 
     def __init__(self, workspace: Workspace, path: str | None, glob: str | None) -> None:
-        real = workspace.resolve(path) if path else workspace.root
+        # Not `path or TOP`: a place knows what rules withhold, and an empty text may be one.
+        place = workspace.place(TOP if path is None else path)
         self.root = workspace.root
-        self.parts = real.relative_to(self.root).parts
+        self.parts = place.parts
+        self._withheld = place.withheld
+        self.withheld = 0
         self.glob = glob
         self._glob = Glob(glob) if glob else None
         self._only = None
-        if not real.is_dir():
+        if place.found is None or not stat.S_ISDIR(place.found.st_mode):
             # Whether it exists and is a file is told as read_file does.
-            workspace.data(path or ".")
+            workspace.data(place)
             *folders, self._only = self.parts
             self.parts = tuple(folders)
 
@@ -86,7 +95,7 @@ class Selection:
         except OSError as error:
             # Only the directory to begin with: others are counted.
             where = self.path or "the project"
-            raise WorkspaceError(f"{where} cannot be read: {error.strerror or error}") from None
+            raise WorkspaceError(f"{where} cannot be read: {reason_of(error)}") from None
 
     def files(self, tally: Tally) -> Iterator[tuple[Folder, str]]:
         """Give the files that fit, each with its open directory."""
@@ -96,10 +105,20 @@ class Selection:
 
     def fitting(self, folder: Folder) -> Sequence[str]:
         """Return the files of a directory that fit the glob, from the root or from where the list begins."""
-        if self._glob is None:
-            return folder.files
-        start = sum(len(part) + 1 for part in self.parts)
-        return self._glob.fitting(folder.files, folder.path, folder.path[start:])
+        names: list[str] = folder.files
+        if self._glob is not None:
+            start = sum(len(part) + 1 for part in self.parts)
+            names = self._glob.fitting(names, folder.path, folder.path[start:])
+        if self._withheld is not None:
+            shown = [name for name in names if not self._withheld(folder.path + name)]
+            self.withheld += len(names) - len(shown)
+            names = shown
+        return names
+
+    @property
+    def told_withheld(self) -> str:
+        """Say how many files rules keep from being read; nothing where there are none."""
+        return f"{counted(self.withheld, 'file')} withheld by rules" if self.withheld else ""
 
 
 class Glob:
@@ -139,11 +158,13 @@ def _unbraced(glob: str) -> list[str]:
 
 def shown_name(path: str) -> str:
     """Return a path as one line that hides nothing, whole unless it would fill an answer."""
-    if len(path) > LONGEST_NAME:
-        path = f"{path[:LONGEST_NAME]}…"
-    if path.isprintable():
-        return path
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in path)
+    return reveal_line(cut(path, LONGEST_NAME))
+
+
+def told_environments(tally: Tally) -> str:
+    """Say which environments of Python were left out, and how to see one."""
+    names = listed([*map(shown_name, tally.environments)], MOST_NAMED, counts=True)
+    return f"without the Python environment {names}: name it as path to look into it"
 
 
 @dataclass(slots=True)
@@ -162,9 +183,13 @@ def _list(selection: Selection, depth: int | None) -> str:
     top, directories, is_cut = _tree(selection, tally)
     notes = []
     if tally.ignored:
-        notes.append(f"git ignores {_counted(tally.ignored, 'more entry')}")
+        notes.append(f"git ignores {counted(tally.ignored, 'more entry')}")
+    if tally.environments:
+        notes.append(told_environments(tally))
     if tally.unreadable:
         notes.append(f"{tally.unreadable:,} directories cannot be read")
+    if selection.withheld:
+        notes.append(selection.told_withheld)
     if is_cut:
         notes.append(f"stopped after {LIST_SECONDS:g} s: there are more")
     note = f" ({'; '.join(notes)})" if notes else ""
@@ -172,7 +197,7 @@ def _list(selection: Selection, depth: int | None) -> str:
     if not top.count:
         glob = f" fits {selection.glob:.200}" if selection.glob else " is there"
         return f"No file{glob}{where}{note}."
-    counts = f"{_counted(top.count, 'file')} in {_counted(directories, 'directory')}"
+    counts = f"{counted(top.count, 'file')} in {counted(directories, 'directory')}"
     head = f"{counts}{where}, {sized(top.size)}{note}"
     return "\n".join([head, *_lines(top, depth, LONGEST_ANSWER - len(head) - 200)])
 
@@ -262,7 +287,7 @@ def _level(node: _Node, levels: int) -> Iterator[str]:
         if levels > 1:
             yield from _level(below, levels - 1)
         else:
-            yield f"{shown_name(below.path)}  {_counted(below.count, 'file')}, {sized(below.size)}"
+            yield f"{shown_name(below.path)}  {counted(below.count, 'file')}, {sized(below.size)}"
 
 
 def sized(count: int) -> str:
@@ -273,8 +298,3 @@ def sized(count: int) -> str:
             break
         amount, unit = amount / KILOBYTE, larger
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
-
-
-def _counted(count: int, word: str) -> str:
-    many = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-    return f"{count:,} {word if count == 1 else many}"

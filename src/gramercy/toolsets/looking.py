@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gramercy.text import reason_of
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Workshop, text
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, fault_text
@@ -156,7 +157,7 @@ def standard_page(symbol: str) -> str:
     try:
         source = file.read_text(encoding="latin-1")
     except OSError as error:
-        return f"HyperSpec: {file}: {error.strerror}"
+        return f"HyperSpec: {file}: {reason_of(error)}"
     title, body = _page_text(source)
     shown = (
         body if len(body) <= LONGEST_PAGE else f"{body[:LONGEST_PAGE]}\n… [{len(body):,} characters in all]"

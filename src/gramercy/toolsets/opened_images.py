@@ -41,6 +41,10 @@ class OpenedImage:
     used: float
 
 
+def _works(image: Image) -> bool:
+    return any(job.state == "running" for job in image.jobs())
+
+
 class OpenedImages:
     """A source of the images that every caller shares, and of those that single callers open.
 
@@ -108,11 +112,13 @@ class OpenedImages:
         self._end(handle)
 
     def close_idle(self) -> None:
-        """End the images that were not used for long."""
+        """End the images that were not used for long, and in which no job runs."""
         now = monotonic()
         with self._lock:
-            idle = [handle for handle, each in self._opened.items() if now - each.used > self._idle_seconds]
-        for handle in idle:
+            idle = [
+                (name, each) for name, each in self._opened.items() if now - each.used > self._idle_seconds
+            ]
+        for handle in [name for name, each in idle if not _works(each.image)]:
             self._end(handle)
 
     def opened(self) -> tuple[Image, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from gramercy.text import cut
 from gramercy.toolsets.documents import lines
 
 if TYPE_CHECKING:
@@ -123,4 +124,4 @@ def indentation(line: str) -> str:
 
 def shortened(name: str) -> str:
     """Return a name that fits into a list of names."""
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return cut(name, LONGEST_NAME)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gramercy.text import cut
 from gramercy.tools.content import ToolOutput
-from gramercy.toolsets.factory import PACKAGE, Running, text
+from gramercy.toolsets.factory import PACKAGE, Running, as_evaluation, text
 from gramercy.toolsets.rendering import ROOM, evaluation_text
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def profiling_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
         level="cautious",
         categories=["execution"],
         title="Profile code",
+        judged_as=as_evaluation("form"),
     )
     return [tool]
 
@@ -101,8 +103,7 @@ def profile_text(profile: dict[str, Any]) -> str:
     else:
         parts += _own_code(profile, "of the time", "count")
         parts += _functions(profile, "time")
-    shown = "\n".join(parts)
-    return shown if len(shown) <= MOST_FACTS else shown[: MOST_FACTS - 1] + "…"
+    return cut("\n".join(parts), MOST_FACTS)
 
 
 def _whole_line(profile: dict[str, Any]) -> str:

@@ -54,8 +54,14 @@ def project_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     return tools
 
 
-def register_project_tools(registry: Registry, image: Image | ImageSource, workspace: Workspace) -> int:
+def register_project_tools(
+    registry: Registry,
+    image: Image | ImageSource,
+    workspace: Workspace,
+    *,
+    longest_timeout: float | None = None,
+) -> int:
     """Register all of them and return their number."""
     from gramercy.toolsets.factory import Workshop, source_of
 
-    return registry.register_all(project_tools(Workshop(source_of(image)), workspace))
+    return registry.register_all(project_tools(Workshop(source_of(image), longest_timeout), workspace))

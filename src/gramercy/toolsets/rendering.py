@@ -9,6 +9,7 @@ import msgspec
 
 from gramercy.images.files.telling import attempts_text, changes_text
 from gramercy.images.pictures import SVG, settled
+from gramercy.text import cut, listed
 from gramercy.tools.content import ImageBlock, ToolOutput
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def parts_of(
     notes = "\n\n".join([*files, *reply.notes])
     kept = max(limits["notes"], LONGEST_NOTE)
     if notes:
-        texts.append(("notes", notes if len(notes) <= kept else f"{notes[:kept]}…"))
+        texts.append(("notes", cut(notes, kept)))
     return texts
 
 
@@ -338,14 +339,12 @@ def _source_text(fault: ImageFault) -> str:
 def _backtrace(frames: list[str], *, whole: bool) -> list[str]:
     if not frames:
         return []
-    shown = frames if whole else [_frame(frame) for frame in frames[:MOST_FRAMES]]
+    # An image counts in a last line what it has left out itself.
+    most = len(frames) if whole or len(frames) <= MOST_FRAMES + 1 else MOST_FRAMES
+    shown = frames if whole else [cut(frame, LONGEST_FRAME) for frame in frames[:most]]
     if len(shown) < len(frames):
         shown.append(f"… {len(frames) - MOST_FRAMES} more frames")
     return ["\n".join(["[Backtrace]", *shown])]
-
-
-def _frame(frame: str) -> str:
-    return frame if len(frame) <= LONGEST_FRAME else f"{frame[:LONGEST_FRAME]}…"
 
 
 def _message(message: str, *, whole: bool = False) -> str:
@@ -412,13 +411,13 @@ def fair_share(lengths: list[int], room: int) -> int:
 
 
 def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: str = "") -> str:
-    """List the definitions of a session; names of the current package stand without it."""
+    """List the definitions of a session as they came; names of the current package stand without it."""
     headings = {kind: HEADINGS[kind]} if kind is not None else {**HEADINGS, **FURTHER}
     found: dict[str, list[str]] = {}
     for heading, words in headings.items():
         entries = [entry for word in words for entry in data.get(word, [])]
         if entries:
-            found[heading] = [_definition_line(entry, package) for entry in sorted(entries, key=_name)]
+            found[heading] = [_definition_line(entry, package) for entry in sorted(entries, key=_order)]
     most = fair_share([sum(map(len, lines)) + len(lines) for lines in found.values()], ROOM)
     sections = [
         "\n".join(
@@ -431,6 +430,11 @@ def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: 
 
 def _name(entry: dict[str, Any]) -> str:
     return str(entry["name"])
+
+
+def _order(entry: dict[str, Any]) -> int:
+    """Return the place in the order of definition; an image whose lists are in that order gives none."""
+    return int(entry.get("place", 0))
 
 
 def _definition_line(entry: dict[str, Any], package: str) -> str:
@@ -462,10 +466,9 @@ def evaluated(
     """
     rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
-        rendered = f"{rendered}\n\n{moment}" if moment else rendered
-        return ToolOutput(None, error=rendered, blocks=picture_blocks(reply))
+        return ToolOutput(None, error=rendered, blocks=picture_blocks(reply), note=moment)
     if shows_objects and any(reply.objects):
-        rendered = f"{rendered}\n\n{_objects_text(reply)}"
+        return ToolOutput(rendered, blocks=picture_blocks(reply), note=_objects_text(reply))
     return with_pictures(rendered, reply) if reply.displays else rendered
 
 
@@ -474,5 +477,4 @@ def _objects_text(reply: Reply) -> str:
     if len(reply.values) == 1:
         return f"[object {reply.objects[0]}]"
     ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]
-    more = ", …" if len(ids) > MOST_OBJECTS else ""
-    return f"[objects] {', '.join(ids[:MOST_OBJECTS])}{more}"
+    return f"[objects] {listed(ids, MOST_OBJECTS)}"

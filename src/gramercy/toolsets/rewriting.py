@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import GramercyError, ImageError, WorkspaceError
 from gramercy.gram.suggestion import suggest
+from gramercy.text import listed
 from gramercy.toolsets import python_survey, python_text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.lisp_text import ends_in_comment
@@ -152,13 +153,8 @@ def _there(outline: Outline, name: str) -> str:
     near = suggest(name, by_name, most=NEAREST) if name else []
     if near:
         return "Did you mean " + " or ".join(f"{shortened(n)} (line {by_name[n]})" for n in near) + "?"
-    names = list(reversed(by_name))
-    if not names:
-        return "It has no definitions."
-    listed = ", ".join(f"{shortened(each)} ({by_name[each]})" for each in names[:MOST_LISTED])
-    return f"It has {listed}" + (
-        f" and {len(names) - MOST_LISTED} more." if len(names) > MOST_LISTED else "."
-    )
+    names = [f"{shortened(each)} ({line})" for each, line in reversed(by_name.items())]
+    return f"It has {listed(names, MOST_LISTED, counts=True) or 'no definitions'}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from pathlib import Path
 from time import localtime, strftime
 from typing import TYPE_CHECKING
 
+from gramercy.directories import state_home
 from gramercy.errors import ImageError
-from gramercy.toolsets.factory import present_state, text
+from gramercy.text import reason_of
+from gramercy.toolsets.factory import as_evaluation, present_state, text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gramercy.images.base import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
@@ -61,6 +64,8 @@ def saved_state_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
             level="cautious",
             categories=["time-travel"],
             title="Restore a saved state",
+            # A saved state of Python is a list of calls, which run again.
+            judged_as=as_evaluation(),
             target=present_state,
             open_world=workshop.open_world,
         ),
@@ -72,11 +77,8 @@ class States:
 
     def __init__(self, workspace: Workspace) -> None:
         root = workspace.root
-        told = os.environ.get("XDG_STATE_HOME", "")
-        # The specification of these directories has relative paths ignored.
-        base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
         mark = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
-        self.directory = base / "gramercy" / "states" / f"{root.name or 'root'}-{mark}"
+        self.directory = state_home() / "gramercy" / "states" / f"{root.name or 'root'}-{mark}"
 
     def file(self, name: str, language: str) -> Path:
         """Return the file of a state."""
@@ -108,7 +110,7 @@ def _save(states: States, image: Image, name: str) -> str:
     try:
         states.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ImageError(f"{states.directory} cannot be made: {error.strerror}") from None
+        raise ImageError(f"{states.directory} cannot be made: {reason_of(error)}") from None
     written = image.save(str(file))
     size = written.partition(f"{file}: ")[2] or written
     return f"Saved as {name}: {size}. {HOLDS.get(image.language, '')}\nThe file is {file}"

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import FileTooLargeError, InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
+from gramercy.text import counted
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets import storage
 from gramercy.toolsets.documents import decode, lines
 from gramercy.toolsets.factory import flag, text, whole
-from gramercy.toolsets.listing import GLOB, LONGEST_ANSWER, Selection, list_files, shown_name
+from gramercy.toolsets.listing import (
+    GLOB,
+    LONGEST_ANSWER,
+    Selection,
+    list_files,
+    shown_name,
+    told_environments,
+)
 from gramercy.toolsets.walking import Tally
 from gramercy.toolsets.workspace import LARGEST_FILE
 
@@ -73,6 +81,7 @@ def _search_files(workspace: Workspace) -> Tool:
         {"type": "object", "properties": properties, "required": ["pattern"], "additionalProperties": False},
         lambda a: _search(workspace, a),
         title="Search files",
+        paths=workspace.declared("search_files", walks=True),
         categories=["filesystem"],
         open_world=False,
     )
@@ -174,6 +183,7 @@ class Outcome:
     until: float = 0.0
     kept: int = 0
     stopped_at: str = ""
+    withheld: str = ""
 
     @property
     def count(self) -> int:
@@ -187,6 +197,7 @@ def _search(workspace: Workspace, arguments: dict[str, Any]) -> str:
     query = query_of(pattern, regex=is_regex, ignore_case=arguments.get("ignore_case", False))
     selection = Selection(workspace, arguments.get("path"), arguments.get("glob"))
     outcome = find(selection, query, context)
+    outcome.withheld = selection.told_withheld
     if outcome.found:
         return _answer(outcome, has_context=context > 0)
     hint = ""
@@ -197,12 +208,13 @@ def _search(workspace: Workspace, arguments: dict[str, Any]) -> str:
 
 def _searched(outcome: Outcome, selection: Selection) -> str:
     """Say what was searched, when nothing was found."""
-    files = f"{outcome.files:,} file{'s' if outcome.files != 1 else ''} searched"
+    files = f"{counted(outcome.files, 'file')} searched"
     where = f" below {shown_name(selection.path)}" if selection.path else ""
     glob = f" that fit {selection.glob:.200}" if selection.glob else ""
     over = _passed_over(outcome)
     ignored = f"; git ignores {outcome.tally.ignored:,} files or directories" if outcome.tally.ignored else ""
-    return f"{files}{where}{glob}{ignored}." + (f"\n{over}" if over else "")
+    left = f"; {told_environments(outcome.tally)}" if outcome.tally.environments else ""
+    return f"{files}{where}{glob}{ignored}{left}." + (f"\n{over}" if over else "")
 
 
 def find(selection: Selection, query: Query, context: int = 0) -> Outcome:
@@ -270,7 +282,7 @@ def _shortened(line: str) -> str:
 def _answer(outcome: Outcome, *, has_context: bool) -> str:
     """Show lines as far as there is room, some of every file, and count the others."""
     count, files = outcome.count, len(outcome.found)
-    head = f"{count:,} line{'s' if count != 1 else ''} in {files:,} file{'s' if files != 1 else ''}"
+    head = f"{counted(count, 'line')} in {counted(files, 'file')}"
     most = max(FEWEST, SHOWN // files) if files > 1 else MOST_OF_ONE
     over = _passed_over(outcome)
     room = LONGEST_ANSWER - ROOM - len(head) - len(over)
@@ -332,6 +344,8 @@ def _passed_over(outcome: Outcome) -> str:
     unreadable = outcome.unreadable + outcome.tally.unreadable
     if unreadable:
         parts.append(f"{unreadable:,} unreadable")
+    if outcome.withheld:
+        parts.append(outcome.withheld)
     told = f"Passed over: {', '.join(parts)}." if parts else ""
     if outcome.stopped_at:
         at = shown_name(outcome.stopped_at)

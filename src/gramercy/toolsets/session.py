@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.dry_runs import dry_run
-from gramercy.toolsets.factory import PACKAGE, Running, present_state, text
+from gramercy.toolsets.factory import PACKAGE, Running, Workshop, as_evaluation, present_state, text
+from gramercy.toolsets.jobs import begun, check_unlimited, lasting
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told, with_pictures
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Image, Reply
+    from collections.abc import Awaitable
+
+    from gramercy.images.base import Image, Reply, Watcher
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.factory import Workshop
 
 # What a language is called in the names of tools.
 LANGUAGE_WORDS = {"sbcl": "lisp"}
@@ -51,13 +53,15 @@ def _evaluate(workshop: Workshop, language: str) -> Tool:
             ("preview_form", "preview_form shows first what it would do."),
             ("undo_last", "undo_last takes it back."),
         ),
-        {"code": text("The code: one form or several"), "package": PACKAGE},
+        {"code": text("The code: one form or several"), "package": PACKAGE, **lasting(workshop)},
         required=["code"],
         level="cautious",
         categories=["session"],
         title=f"Evaluate {word.capitalize()}",
         effect=dry_run("code"),
         aliases=_timed,
+        # The image of another language is refused, so the rules of its evaluations are not those of this one.
+        judged_as=tuple(like for like in as_evaluation("code") if like.name == "eval_form"),
     )
 
 
@@ -76,14 +80,22 @@ def _evaluator(workshop: Workshop, language: str) -> Running:
             )
         return image
 
-    return Running(
-        lambda image, a: checked(image).evaluate(
-            a["code"], package=a.get("package"), timeout=a.get("timeout")
-        ),
-        lambda image, a, watch: checked(image).begin(
+    def run(image: Image, a: dict[str, Any]) -> Reply:
+        if a.get("background"):
+            check_unlimited(a)
+            return checked(image).start_job(a["code"], package=a.get("package"))
+        return checked(image).evaluate(a["code"], package=a.get("package"), timeout=a.get("timeout"))
+
+    def begin(image: Image, a: dict[str, Any], watch: Watcher) -> Reply | Awaitable[Reply]:
+        if a.get("background"):
+            check_unlimited(a)
+            return checked(image).begin_job(a["code"], package=a.get("package"))
+        return checked(image).begin(
             a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
-        ),
-        lambda reply, _: workshop.evaluated(reply),
+        )
+
+    return Running(
+        run, begin, lambda reply, a: (begun if a.get("background") else Workshop.evaluated)(workshop, reply)
     )
 
 
@@ -161,6 +173,7 @@ def _load_system(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["session"],
         title="Load a library",
+        judged_as=as_evaluation(),
         aliases=_system,
     )
 
@@ -190,4 +203,5 @@ def _not_loaded(workshop: Workshop, reply: Reply) -> Any:
     fault = reply.error
     if fault is None or fault.type not in MISSING:
         return workshop.evaluated(reply)
-    return ToolOutput(None, error=f"[ERROR] {fault.type}\n{fault.message}")
+    near = f"\nDid you mean {' or '.join(fault.suggestions)}?" if fault.suggestions else ""
+    return ToolOutput(None, error=f"[ERROR] {fault.type}\n{fault.message}{near}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gramercy.errors import FileTooLargeError, NotAFileError
 from gramercy.images.files import places
+from gramercy.images.files.whole import placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,22 +79,14 @@ def _bytes(file: FileIO, most: int) -> bytes:
 
 def replace(folder: int, name: str, data: bytes, old: Content | None, check: Callable[[], None]) -> Content:
     """Put a file in the place of another in one step, and return it; `check` has the last word before it."""
-    temporary = f".gramercy-{secrets.token_hex(8)}"
-    descriptor = os.open(temporary, places.MAKING, 0o666, dir_fd=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if old is not None:
-                _resemble(descriptor, old)
-            os.fsync(descriptor)
-            made = os.fstat(descriptor)
+    with placed(folder, name) as file:
+        file.write(data)
+        file.flush()
+        if old is not None:
+            _resemble(file.fileno(), old)
+        os.fsync(file.fileno())
+        made = os.fstat(file.fileno())
         check()
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
     os.fsync(folder)
     return Content(data, stat.S_IMODE(made.st_mode), (made.st_uid, made.st_gid))
 

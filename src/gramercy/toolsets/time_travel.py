@@ -5,12 +5,24 @@ from __future__ import annotations
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gramercy.errors import ImageError
 from gramercy.images.files.telling import changes_text, outcomes_text
 from gramercy.tools.content import RunFacts, ToolOutput, with_facts
-from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import MOST_FILES, PACKAGE, array_of, flag, present_state, text, whole
+from gramercy.toolsets.factory import (
+    MOST_FILES,
+    PACKAGE,
+    array_of,
+    as_evaluation,
+    flag,
+    present_state,
+    text,
+    unknown_files,
+    whole,
+)
+from gramercy.toolsets.jobs import stop_tool
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
@@ -28,6 +40,8 @@ MOST_PARTS = 40
 LONGEST_PARTS = 2_000
 # A value or parameters in a comparison: two of them on a line.
 LONGEST_SIDE = 60
+# Of the calls that an undo took back, those that are named; the rest is counted.
+MOST_UNDONE = 5
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
@@ -39,13 +53,9 @@ UNDONE = {
     "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
-# A preview runs the same code with rights that it gives up itself: what is said of evaluations holds for it.
-EVALUATIONS = (
-    Likeness("eval_form", ("execution",), {"form": "code"}),
-    Likeness("evaluate-lisp", ("session",)),
-    Likeness("evaluate-python", ("session",)),
-)
 NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
+# Where an edit of a tool went back together with the state that loaded it.
+MAKE_AGAIN = "To redo it, make the edit again: the states that are kept do not have it."
 FILES = flag("False leaves files as they are", default=True)
 # For programs; all that the text says.
 CHECKPOINTS = array_of(
@@ -61,11 +71,17 @@ CHECKPOINTS = array_of(
 
 
 def time_travel_tools(workshop: Workshop, workspace: Workspace | None = None) -> list[Tool]:
-    """Make the tools: six that look at states and objects or go to them, one that reads on in output.
+    """Make the tools: six that look at states and objects or go to them, two for output and jobs.
 
     What tools write in the workspace is taken back as well.
     """
-    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop, workspace)]
+    return [
+        _preview(workshop),
+        *_looking(workshop),
+        output_tool(workshop),
+        stop_tool(workshop),
+        *_going(workshop, workspace),
+    ]
 
 
 def _preview(workshop: Workshop) -> Tool:
@@ -86,7 +102,8 @@ def _preview(workshop: Workshop) -> Tool:
         destructive=False,
         idempotent=True,
         aliases=_form,
-        judged_as=EVALUATIONS,
+        # The copy gives up its rights itself, so a preview is an evaluation as far as rules are concerned.
+        judged_as=as_evaluation("code"),
     )
 
 
@@ -210,6 +227,7 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
             # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
             destructive=False,
             open_world=workshop.open_world,
+            judged_as=as_evaluation(by="replay"),
         ),
     ]
 
@@ -219,11 +237,28 @@ def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]
     way, files = arguments.get("by", "state"), arguments.get("files", True)
     written = workspace.changed_at if workspace is not None and files and way == "state" else None
     if workspace is None or written is None or written < (image.changed_at() or 0):
-        return _gone_back(image, UNDONE[way], lambda: image.undo(way, files=files))
+        is_whole = files and way == "state"
+        return _gone_back(
+            image, UNDONE[way], lambda: _taken_back(image, workspace if is_whole else None, arguments)
+        )
     outcomes = workspace.take_back()
     told = "The last change was a file that a tool wrote; the image stays as it is."
     facts = RunFacts(files=_listed_outcomes(outcomes))
     return with_facts(f"{told}\n[files] {outcomes_text(outcomes)}", facts)
+
+
+def _taken_back(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> CheckpointInfo:
+    """Take back the last call in an image, and the edits whose load that was: one call is one step."""
+    info = image.undo(arguments.get("by", "state"), files=arguments.get("files", True))
+    outcomes: list[FileOutcome] = []
+    while workspace is not None and workspace.loaded_after(image.name, image.changed_at() or 0):
+        outcomes += workspace.take_back()
+    if not outcomes:
+        return info
+    # Where both name a file, the edit was made first and is taken back last. A rollback would bring the state
+    # again, not the edit.
+    known = {each.path: each for each in (*info.files, *outcomes)}
+    return structs.replace(info, files=list(known.values()), left="", notes=[*info.notes, MAKE_AGAIN])
 
 
 def _gone_back(image: Image, words: str, going: Callable[[], CheckpointInfo]) -> Any:
@@ -231,10 +266,9 @@ def _gone_back(image: Image, words: str, going: Callable[[], CheckpointInfo]) ->
     before = image.span().after
     info = going()
     span = image.span()
-    files = _listed_outcomes(info.files)
-    return with_facts(
-        f"{words} {_told(info)}", RunFacts(image.name, span.epoch, before, span.after, span.sandbox, files)
-    )
+    files = _listed_outcomes(info.files) + unknown_files(info.unknown_files)
+    told = f"{words} {_told(info)}" if not info.undone else _told_of_undo(info)
+    return with_facts(told, RunFacts(image.name, span.epoch, before, span.after, span.sandbox, files))
 
 
 def _listed_outcomes(outcomes: Sequence[FileOutcome]) -> tuple[str, ...]:
@@ -268,6 +302,17 @@ def _difference_line(each: Difference) -> str:
 def _told(info: CheckpointInfo) -> str:
     files = [f"[files] {outcomes_text(info.files)}"] if info.files else []
     return "\n".join([_line(info), *files, *info.notes])
+
+
+def _told_of_undo(info: CheckpointInfo) -> str:
+    """Tell where the image stands, which calls are taken back, and how to have them again."""
+    calls = [call or "a call" for call in info.undone[:MOST_UNDONE]]
+    more = len(info.undone) - len(calls)
+    taken = "; ".join([*calls, *([f"{more} more"] if more else [])])
+    redo = f"; rollback to {info.left} redoes it" if info.left else ""
+    where = f"The image is back at {info.id}: {info.label or 'no label'}"
+    files = [f"[files] {outcomes_text(info.files)}"] if info.files else []
+    return "\n".join([where, f"Taken back: {taken}{redo}", *files, *info.notes])
 
 
 def _line(info: CheckpointInfo) -> str:

@@ -1,7 +1,9 @@
 """Walk through the files of a project, without those that git leaves out, step by step through descriptors.
 
-No symlink is followed and nothing outside of the project is looked at, whatever evaluated code does to the
-directories meanwhile. Rules are those of every .gitignore on the way and of .git/info/exclude.
+No symlink is followed and nothing outside of the project is shown, whatever evaluated code does to the
+directories meanwhile. Rules are those of every .gitignore on the way and of .git/info/exclude; where the
+project is a part of a larger repository, on the way from its top. An environment of Python is left out also
+where no rule says so: `python -m venv` writes none before 3.13, and its files would hide the project's.
 """
 
 from __future__ import annotations
@@ -9,33 +11,39 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gramercy.errors import WorkspaceError
 from gramercy.images.files import places
+from gramercy.images.project import has_repository
 from gramercy.toolsets import storage
 from gramercy.toolsets.ignoring import Rules
+from gramercy.toolsets.paths import DEEPEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-# Each level keeps a descriptor open, of which a process has 1,024 on many systems.
-DEEPEST = 200
 # Larger than any file that a person wrote by hand.
 LARGEST_RULES = 1 << 20
 RULES = ".gitignore"
+# What every virtual environment has at its top.
+ENVIRONMENT = "pyvenv.cfg"
 GIT = ".git"
 EXCLUDED = (GIT, "info")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Chain(NamedTuple):
-    """The rules that hold in a directory: those of the nearest file first, each with where it begins."""
+    """The rules that hold in a directory: those of the nearest file first, each with where it begins.
+
+    `above` is the way from there to the project, for a file that lies above it.
+    """
 
     rules: Rules
     start: int
     farther: Chain | None = None
+    above: str = ""
 
 
 @dataclass(slots=True)
@@ -51,10 +59,11 @@ class Folder:
 
 @dataclass(slots=True)
 class Tally:
-    """What a walk has come past: files and directories that git leaves out, directories it cannot read."""
+    """What a walk has come past: what git leaves out, environments of Python, directories it cannot read."""
 
     ignored: int = 0
     unreadable: int = 0
+    environments: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -88,6 +97,10 @@ def walk(root: Path, parts: Sequence[str], tally: Tally) -> Iterator[Folder]:
             below = _below(level, name, tally) if len(levels) < DEEPEST else None
             if below is None:
                 tally.unreadable += 1
+                continue
+            if below.heeds_rules and ENVIRONMENT in below.folder.files:
+                tally.environments.append(below.folder.path[:-1])
+                os.close(below.folder.descriptor)
                 continue
             levels.append(below)
             yield below.folder
@@ -138,7 +151,7 @@ def _look(descriptor: int, path: str, chain: Chain | None, tally: Tally, *, heed
 def _links(chain: Chain | None, path: str) -> Iterator[tuple[Rules, str]]:
     """Give the rules that hold in a directory, the nearest first, with its path from where they are."""
     while chain is not None:
-        yield chain.rules, path[chain.start :]
+        yield chain.rules, chain.above + path[chain.start :]
         chain = chain.farther
 
 
@@ -153,9 +166,9 @@ def _leaves_out(rules: list[tuple[Rules, str]], name: str, is_folder: bool) -> b
 
 def _rules_above(root: Path, parts: Sequence[str]) -> tuple[Chain | None, bool]:
     """Return the rules that hold in a directory before its own, and whether they leave it out itself."""
-    chain = None
+    chain = None if has_repository(root) else _rules_of_repository(root)
     with contextlib.suppress(OSError), places.directory(root, EXCLUDED) as folder:
-        chain = _with_rules(folder, "exclude", 0, None)
+        chain = _with_rules(folder, "exclude", 0, chain)
     path = ""
     for depth, part in enumerate(parts):
         with places.directory(root, parts[:depth]) as folder:
@@ -164,6 +177,43 @@ def _rules_above(root: Path, parts: Sequence[str]) -> tuple[Chain | None, bool]:
             return None, True
         path += f"{part}/"
     return chain, False
+
+
+def _names_above(name: str) -> Iterator[str]:
+    while name != "/":
+        name = name.rpartition("/")[0] or "/"
+        yield name
+
+
+def _rules_of_repository(root: Path) -> Chain | None:
+    """Return the rules of the repository that a project is a part of, from its top to above the project.
+
+    None where they leave out the project itself: who works in it wants to see it.
+    """
+    # By name first, since hardly any of them has one: a path object for each costs more than the look.
+    above = _names_above(os.fspath(root))
+    top = next((Path(each) for each in above if has_repository(each)), None)
+    if top is None:
+        return None
+    parts = root.relative_to(top).parts
+    chain: Chain | None = None
+    with contextlib.suppress(OSError), places.directory(top, EXCLUDED) as folder:
+        chain = _with_rules(folder, "exclude", 0, None)
+    path = ""
+    for depth, part in enumerate(parts):
+        with contextlib.suppress(OSError), places.directory(top, parts[:depth]) as folder:
+            chain = _with_rules(folder, RULES, len(path), chain)
+        if _leaves_out(list(_links(chain, path)), part, True):  # noqa: FBT003 - as above
+            return None
+        path += f"{part}/"
+    return _seen_from(chain, path)
+
+
+def _seen_from(chain: Chain | None, path: str) -> Chain | None:
+    """Return rules as they are seen from a directory that lies at a path below them."""
+    if chain is None:
+        return None
+    return Chain(chain.rules, 0, _seen_from(chain.farther, path), path[chain.start :])
 
 
 def _with_rules(folder: int, name: str, start: int, chain: Chain | None) -> Chain | None:

@@ -7,16 +7,19 @@ outside of it, in a bounded number of bytes, so that it can be brought back.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from time import time
-from typing import TYPE_CHECKING
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import FileStoreError, FileTooLargeError, NotAFileError, WorkspaceError
 from gramercy.gram.suggestion import suggest
@@ -24,25 +27,32 @@ from gramercy.images.files import places
 from gramercy.images.files.changes import ChangeSet, FileOutcome, shown
 from gramercy.images.files.replacing import CHANGED
 from gramercy.images.files.restoring import recover, restore
-from gramercy.images.files.states import ABSENT, State, is_secret
+from gramercy.images.files.states import ABSENT, NO_FILES, State, is_secret
 from gramercy.images.files.store import Store, files_directory
+from gramercy.images.files.whole import OwnWrites, own_writes
+from gramercy.text import reason_of, reveal_line
 from gramercy.toolsets import storage
 from gramercy.toolsets.documents import Document, Documents, Script, decode, format_of, plain, unwritable
+from gramercy.toolsets.paths import TOP, RealPlace, declared, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from gramercy.tools.tool import Paths
     from gramercy.toolsets.documents import OpenFiles
     from gramercy.toolsets.storage import Content
 
 # A file passes through the model's context whole; what is larger is data, which evaluated code reads better.
 LARGEST_FILE = 20 * 1024 * 1024
-# Well below PATH_MAX (4096 bytes), which the project's own path takes a part of.
-LONGEST_PATH = 2_000
 # Names shown of a directory that was taken for a file.
 MOST_LISTED = 20
 # An editor notices within a second that a file has changed on disk.
 RELOAD_SECONDS = 5.0
+# The state of a file that is not there.
+ABSENT_FILE = "no such file"
+# A write takes milliseconds; who waits longer waits for a program that hangs.
+TURN_SECONDS = 10.0
+LOOK_SECONDS = 0.005
 # What is kept for undo: more writes than a person would take back one by one, and a bound on the disk.
 MOST_WRITES = 100
 MOST_BYTES = 256 * 1024 * 1024
@@ -69,28 +79,34 @@ class Workspace:
         """The real path of the directory."""
         return _directory(self._find_root())
 
+    def place(self, path: str) -> RealPlace:
+        """Return where a path leads, found now unless it is a place already; refuse one that leads out."""
+        if isinstance(path, RealPlace):
+            if path.trouble:
+                raise WorkspaceError(path.trouble)
+            if path.folder is not None:
+                return path
+        return find(self.root, path)
+
+    def declared(self, tool: str, **options: Any) -> Paths:
+        """Declare the path argument of a tool of this workspace."""
+        return declared(tool, self.place, **options)
+
+    def declared_buffer(self, tool: str) -> Paths:
+        """Declare the document that a tool reads: without a name the one that was opened last."""
+        return self.declared(tool, argument="buffer", default=self.documents.latest)
+
     def resolve(self, path: str) -> Path:
-        """Return the real place of a path; refuse one that leads out of the project, by a symlink too."""
-        if not path or "\0" in path or len(path) > LONGEST_PATH:
-            raise WorkspaceError(
-                "the path is empty, too long or has a NUL in it: give a path inside the project"
-            )
-        try:
-            real = Path(os.path.realpath(self.root / path))
-        except (OSError, ValueError):
-            raise WorkspaceError(f"{path!r:.200} is not a usable path") from None
-        if real != self.root and self.root not in real.parents:
-            raise WorkspaceError(f"{path} is outside the project: only files below its directory can be used")
-        if ".git" in (part.casefold() for part in real.relative_to(self.root).parts):
-            raise WorkspaceError(f"{path} belongs to git: its files are neither read nor written")
-        return real
+        """Return the real path of a path; refuse one that leads out of the project, by a symlink too."""
+        return Path(self.place(path).absolute)
 
     def name_of(self, path: str) -> str:
         """Return the one name of a file among many ways to write its path."""
-        return str(self.resolve(path).relative_to(self.root))
+        return self.place(path).name
 
     def read(self, path: str) -> Document:
         """Read a file and keep it open."""
+        path = self.place(path)
         return self.opened(path, self.data(path))
 
     def data(self, path: str) -> bytes:
@@ -144,34 +160,73 @@ class Workspace:
 
     def state(self, path: str) -> str:
         """Tell the state of a file, for an approval to be sealed to."""
-        self._refuse_unsaved(path)
-        content = self._content(path)
-        return "no such file" if content is None else digest_of(content.data)
+        place = self.place(path)
+        self._refuse_unsaved(place)
+        found = _state(self._content(place))
+        if place.sealed is None:
+            place.sealed = found
+        return found
 
     def write(self, path: str, text: str, *, expected: str | None = None) -> int:
         """Replace a file as a whole and return how many bytes it has; on any failure the old one stays.
 
         `expected` is the digest the old one must still have in the moment before it is replaced.
         """
-        with self._lock:
-            self._refuse_unsaved(path)
-            old = self._content(path)
+        place = self.place(path)
+        with self._lock, self._turn():
+            self._refuse_unsaved(place)
+            old = self._content(place)
+            self.check_sealed(place, None if old is None else digest_of(old.data))
             script = Script() if old is None else _script(old, path)
             data = encoded(script, text, path)
             before = None if old is None else digest_of(old.data)
-            name = self.name_of(path)
-            missing = self._past.missing_above(name)
-            new = self._replace(path, data, old, before if expected is None else expected)
-            self._past.add(name, old, new, missing)
+            with self._past.own.under_way():
+                new = self._replace(place, data, old, before if expected is None else expected)
+                self._past.add(place.name, old, new, _above(place))
             if self.editor is not None:
-                self._latest[name] = (time(), "" if old is None else _document(name, old.data, path).text)
-            self.documents.opened(name)
+                replaced = "" if old is None else _document(place.name, old.data, path).text
+                self._latest[place.name] = (time(), replaced)
+            self.documents.opened(place.name)
             return len(data)
+
+    def check_sealed(self, path: RealPlace, digest: str | None) -> None:
+        """Refuse a file that is not what was approved; `digest` is that of now, None for no file."""
+        if path.sealed is not None and (digest or ABSENT_FILE) != path.sealed:
+            raise WorkspaceError(
+                f"{path} was changed by somebody else meanwhile, after it was shown; it is left as it is"
+            )
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one process at a time compare and replace files of the project; the wait is bounded."""
+        descriptor = _lock_of(self.root)
+        try:
+            until = monotonic() + TURN_SECONDS
+            while not _is_locked(descriptor):
+                if monotonic() > until:
+                    raise WorkspaceError(
+                        f"another program has been writing files of this project for {TURN_SECONDS:g} s, "
+                        "and nothing was written: try again"
+                    )
+                sleep(LOOK_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
 
     @property
     def changed_at(self) -> float | None:
         """When the last write was that can be taken back, in seconds since 1970."""
         return self._past.changed_at
+
+    def note_load(self, image: str, at: float | None) -> None:
+        """Take note that the file that was written last was loaded into an image, by a call over at `at`."""
+        with self._lock:
+            self._past.note_load(image, at)
+
+    def loaded_after(self, image: str, at: float) -> bool:
+        """Tell whether the last write was loaded into an image after a time: both are one change."""
+        loaded = self._past.loaded
+        return loaded is not None and loaded[0] == image and loaded[1] > at
 
     def take_back(self) -> list[FileOutcome]:
         """Bring back what the last write replaced, and tell what became of each path."""
@@ -193,48 +248,56 @@ class Workspace:
             raise WorkspaceError(f"{name} is left as it is: {outcome.reason}")
         return f"{name} is " + ("gone again" if outcome.outcome == "gone" else "as it was before")
 
-    def _replace(self, path: str, data: bytes, old: Content | None, expected: str | None) -> Content:
-        def check() -> None:
-            now = self._content(path)
-            if (None if now is None else digest_of(now.data)) != expected:
-                raise WorkspaceError(f"{path} was changed by somebody else meanwhile; it is left as it is")
-
-        *folders, name = self._parts(path)
+    def _replace(self, place: RealPlace, data: bytes, old: Content | None, expected: str | None) -> Content:
         try:
-            with places.directory(self.root, folders, create=True) as folder:
-                return storage.replace(folder, name, data, old, check)
+            with place.opened(create=True) as folder:
+
+                def check() -> None:
+                    now = self._content_in(folder, place)
+                    if (None if now is None else digest_of(now.data)) != expected:
+                        raise WorkspaceError(
+                            f"{place} was changed by somebody else meanwhile; it is left as it is"
+                        )
+
+                return storage.replace(folder, place.last, data, old, check)
         except OSError as error:
-            raise WorkspaceError(f"{path} cannot be written: {_reason(error)}; it is as it was") from None
+            raise WorkspaceError(f"{place} cannot be written: {reason_of(error)}; it is as it was") from None
 
     def _content(self, path: str) -> Content | None:
         """Return what a file holds, or None when there is none."""
-        *folders, name = self._parts(path)
+        place = self.place(path)
+        if not place.last:
+            raise self._missing(place)
         try:
-            with places.directory(self.root, folders) as folder:
-                return storage.read(folder, name, LARGEST_FILE)
+            with place.opened() as folder:
+                return self._content_in(folder, place)
+        except FileNotFoundError:
+            return None
+
+    def _content_in(self, folder: int, place: RealPlace) -> Content | None:
+        try:
+            return storage.read(folder, place.last, LARGEST_FILE)
         except FileNotFoundError:
             return None
         except (NotAFileError, IsADirectoryError):
-            raise self._missing(path) from None
+            raise self._missing(place) from None
         except FileTooLargeError as error:
-            raise WorkspaceError(
-                f"{path} is too large: {error}; work on a part of it by evaluation"
-            ) from None
+            told = f"{place} is too large: {error}; work on a part of it by evaluation"
+            raise WorkspaceError(told) from None
         except OSError as error:
-            raise WorkspaceError(f"{path} cannot be read: {_reason(error)}") from None
-
-    def _parts(self, path: str) -> tuple[str, ...]:
-        parts = self.resolve(path).relative_to(self.root).parts
-        if not parts:
-            raise self._missing(path)
-        return parts
+            if error.errno == errno.ENXIO:
+                # A socket, or a device without a driver: to open these fails.
+                raise self._missing(place) from None
+            if error.errno == errno.ELOOP:
+                raise WorkspaceError(f"{place} has become a link meanwhile: call it again") from None
+            raise WorkspaceError(f"{place} cannot be read: {reason_of(error)}") from None
 
     def _missing(self, path: str) -> WorkspaceError:
         """Make the error of a path that is no file."""
         try:
-            return WorkspaceError(_instead(self.resolve(path), path))
+            return WorkspaceError(_instead(self.place(path)))
         except OSError as error:
-            return WorkspaceError(f"{path} cannot be read: {_reason(error)}")
+            return WorkspaceError(f"{path} cannot be read: {reason_of(error)}")
 
     def _refuse_unsaved(self, path: str) -> None:
         document = self._attached(path)
@@ -245,6 +308,38 @@ class Workspace:
             raise WorkspaceError(
                 f"{path} has unsaved changes in {document.owner}: have them saved or discarded first"
             )
+
+
+def _state(content: Content | None) -> str:
+    return ABSENT_FILE if content is None else digest_of(content.data)
+
+
+def _above(place: RealPlace) -> list[str]:
+    """Return the directories that a write makes."""
+    parts = place.parts
+    first = len(parts) - len(place.missing)
+    return ["/".join(parts[:count]) for count in range(first, len(parts))]
+
+
+def _lock_of(root: Path) -> int:
+    """Open what processes lock before they write: a file of our own; the project where none can be had."""
+    kept = files_directory(root)
+    lock = kept.with_name(f"{kept.name}.lock")
+    if lock.is_relative_to(root):
+        return os.open(root, places.DIRECTORY)
+    try:
+        lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return os.open(root, places.DIRECTORY)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def digest_of(data: bytes) -> str:
@@ -280,30 +375,45 @@ def encoded(script: Script, text: str, path: str) -> bytes:
     return data
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _instead(place: RealPlace) -> str:
+    """Say what is there instead of a file; names that rules withhold are counted only."""
+    try:
+        with place.opened() as folder:
+            names = place.names_in(folder)
+            kind = stat.S_IFMT(os.stat(place.last or TOP, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return f"{place} does not exist{_suggestion(place)}"
+    if names is None:
+        instead = NO_FILES.get(kind)
+        return f"{place} is {instead}, not a file" if instead else f"{place} is not a regular file"
+    shown_names = place.without_withheld(names, "" if not place.last else f"{place.name}/")
+    listed = ", ".join(map(reveal_line, shown_names[:MOST_LISTED])) or ("no files" if not names else "")
+    more = f" and {len(shown_names) - MOST_LISTED} more" if len(shown_names) > MOST_LISTED else ""
+    left = len(names) - len(shown_names)
+    withheld = f"{' and ' if shown_names else ''}{left} withheld by rules" if left else ""
+    return f"{place} is a directory: it has {listed}{more}{withheld}"
 
 
-def _instead(real: Path, path: str) -> str:
-    """Say what is there instead of a file."""
-    if real.is_dir():
-        names = sorted(entry.name for entry in real.iterdir())
-        more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-        return f"{path} is a directory: it has {', '.join(names[:MOST_LISTED]) or 'no files'}{more}"
-    if real.exists():
-        return f"{path} is not a regular file"
-    there = [entry.name for entry in real.parent.iterdir()] if real.parent.is_dir() else []
-    close = suggest(real.name, there)
-    return f"{path} does not exist" + (f": did you mean {close[0]}?" if close else "")
+def _suggestion(place: RealPlace) -> str:
+    """Return the name beside a place that its own is closest to."""
+    if place.missing or place.folder is None:
+        return ""
+    beside = os.listdir(place.folder.descriptor)  # noqa: PTH208 - of a descriptor
+    close = suggest(place.last, place.without_withheld(beside, place.name[: -len(place.last)]))
+    return f": did you mean {reveal_line(close[0])}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write: what the file, and the directories made for it, were before and are now, and when it was."""
+    """One write: what the file, and the directories made for it, were before and are now, and when it was.
+
+    `loaded` is the image into which the same call has loaded the file, and when that was over.
+    """
 
     name: str
     changes: ChangeSet
     at: float
+    loaded: tuple[str, float] | None = None
 
     @property
     def size(self) -> int:
@@ -330,17 +440,17 @@ class Past:
             # No such directory can be had, or it is in the project: then one that ends with this program.
             return Store(Path(tempfile.mkdtemp(prefix="gramercy-")), root)
 
-    def missing_above(self, name: str) -> list[str]:
-        """Return the directories above a file that are not there yet."""
-        parts = name.split("/")
-        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-        return [folder for folder in above if not os.path.lexists(self._find_root() / folder)]
+    @cached_property
+    def own(self) -> OwnWrites:
+        """What the images of the project know of the writes of tools."""
+        return own_writes(self.store.root)
 
     def add(self, name: str, old: Content | None, new: Content, made: list[str]) -> None:
         """Remember a write; the oldest make room for it."""
         pairs = {name: (ABSENT if old is None else self._kept(name, old), self._kept(name, new))}
         with contextlib.suppress(FileStoreError):
             pairs |= {folder: (ABSENT, self.store.look(folder)) for folder in made}
+        self.own.note(self.store.root, name, pairs[name][1])
         changes = ChangeSet(pairs)
         with contextlib.suppress(FileStoreError):
             self.store.hold(changes)
@@ -360,6 +470,16 @@ class Past:
         """When the latest write was."""
         return self._writes[-1].at if self._writes else None
 
+    @property
+    def loaded(self) -> tuple[str, float] | None:
+        """The image into which the latest write was loaded, and when."""
+        return self._writes[-1].loaded if self._writes else None
+
+    def note_load(self, image: str, at: float | None) -> None:
+        """Remember that the latest write was loaded; a load that left no change, or an end, is none."""
+        if self._writes and at is not None and at > self._writes[-1].at:
+            self._writes[-1] = replace(self._writes[-1], loaded=(image, at))
+
     def last(self) -> Write:
         """Return the latest write."""
         if not self._writes:
@@ -369,17 +489,23 @@ class Past:
     def take_back(self) -> list[FileOutcome]:
         """Take the latest write back; what is left alone now is not tried again."""
         write = self._writes.pop()
-        try:
-            return restore(self.store, write.changes)
-        except (FileStoreError, OSError) as error:
-            return [FileOutcome(shown(write.name), "left alone", str(error))]
+        with self.own.under_way():
+            try:
+                outcomes = restore(self.store, write.changes)
+            except (FileStoreError, OSError) as error:
+                return [FileOutcome(shown(write.name), "left alone", str(error))]
+            left = {each.path for each in outcomes if each.outcome == "left alone"}
+            for name, (before, _) in write.changes.pairs.items():
+                if shown(name) not in left:
+                    self.own.note(self.store.root, name, before)
+        return outcomes
 
 
 def _directory(root: str | Path) -> Path:
     try:
         found = Path(root).resolve(strict=True)
     except OSError as error:
-        raise WorkspaceError(f"the project {root} cannot be used: {error.strerror}") from None
+        raise WorkspaceError(f"the project {root} cannot be used: {reason_of(error)}") from None
     if not found.is_dir():
         raise WorkspaceError(f"the project {root} is not a directory")
     return found

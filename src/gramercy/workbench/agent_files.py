@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.agents.agent import Agent
 from gramercy.errors import GramError, SourceError
 from gramercy.images.trust import check_file
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ def _text(file: str) -> str:
     except UnicodeDecodeError as error:
         raise SourceError(f"{file} is not UTF-8 at byte {error.start}: an agent is a text in gram") from None
     except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error.strerror}") from None
+        raise SourceError(f"{file} cannot be read: {reason_of(error)}") from None
 
 
 def _check(

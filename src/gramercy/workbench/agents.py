@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ from gramercy.agents.base import Limits
 from gramercy.errors import ModelUnavailableError, SourceError
 from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
-from gramercy.images.trust import check_file
+from gramercy.images.trust import check_file, is_known
+from gramercy.text import listed
 from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.planning import PLAN, plan_tool
@@ -40,6 +42,8 @@ ASSISTANT = (
 )
 # Of tools that are missing, on one line.
 MOST_NAMED = 3
+# What a library says of a specification for which it has nothing.
+UNIMPLEMENTED = "implemented nothing of that name"
 # As short as can be: a run that nobody attends says at once that a call waits for a person.
 AT_ONCE = 0.001
 
@@ -80,15 +84,16 @@ def open_workplace(
     tell: Callable[[str], object],
     *,
     tools: ToolLibrary | None = None,
+    may_run: Callable[[Path], bool] = lambda _: False,
 ) -> Iterator[Workplace]:
     """Give an agent with all that it works with; images and servers end with the block.
 
-    `approver` is asked about dangerous calls, `tell` gets lines for the person; `tools` are those of the
-    plan's sources where these are loaded already. The providers are the caller's to close, on the event loop
-    that used them.
+    `approver` is asked about dangerous calls, `may_run` about a file of tools that was not named, `tell` gets
+    lines for the person; `tools` are those of the plan's sources where these are loaded already. The
+    providers are the caller's to close, on the event loop that used them.
     """
     with ExitStack() as stack:
-        plan = _with_tools_beside(plan, tell) if plan.file else _with_default_image(plan)
+        plan = _with_tools_beside(plan, tell, may_run) if plan.file else _with_default_image(plan)
         plan = _with_usable_project(plan, stack, tell) if plan.origin.language else plan
         rules = read_policies(plan.origin.project, plan.policy)
         for remark in rules.remarks:
@@ -173,7 +178,7 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
     try:
         agent = read_agent(plan.file, plan.name, tools.library, tell)
     except SourceError as error:
-        raise _without_image(plan, error) or error from None
+        raise _without_image(plan, error) or _without_tools(plan, error) from None
     if tools.foreign:
         agent = with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
     return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
@@ -188,10 +193,16 @@ def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
     names = sorted(name for name in frozenset().union(*TOOLSETS.values()) if f"tool {name!r}: " in str(error))
     if not names:
         return None
-    listed = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
-    return SourceError(
-        f"{plan.file} uses tools of a live image ({listed}): say --image sbcl or --image python"
-    )
+    missed = f"{plan.file} uses tools of a live image ({listed(names, MOST_NAMED)})"
+    return SourceError(f"{missed}: say --image sbcl or --image python")
+
+
+def _without_tools(plan: Plan, error: SourceError) -> SourceError:
+    """Say where tools are named, where an agent wants some and nothing was named."""
+    is_unnamed = not plan.origin.sources and not plan.foreign.servers
+    if not is_unnamed or UNIMPLEMENTED not in str(error):
+        return error
+    return SourceError(f"{error}\n--tools FILE.py says where the tools of {plan.file} are defined")
 
 
 def _assistant(plan: Plan, tools: Tools) -> Agent:
@@ -222,7 +233,7 @@ def _patient(plan: Plan) -> Limits:
     seconds = plan.limits.tool_seconds
     if plan.origin.language is None or seconds is None:
         return plan.limits
-    patience = plan.origin.patience(plan.origin.timeout)
+    patience = plan.origin.patience(max(plan.origin.timeout, plan.origin.timeout_limit or 0))
     return msgspec.structs.replace(plan.limits, tool_seconds=max(seconds, patience))
 
 
@@ -235,11 +246,21 @@ def _with_usable_project(plan: Plan, stack: ExitStack, tell: Callable[[str], obj
     return msgspec.structs.replace(plan, origin=msgspec.structs.replace(origin, project=project))
 
 
-def _with_tools_beside(plan: Plan, tell: Callable[[str], object]) -> Plan:
-    """Take the Python file of the same name beside the agent, where no other tools are named."""
+def _with_tools_beside(plan: Plan, tell: Callable[[str], object], may_run: Callable[[Path], bool]) -> Plan:
+    """Take the Python file of the same name beside the agent, where no other tools are named.
+
+    It runs on the host, and who names an agent has named a description: the first time it has to be wanted.
+    """
     beside = Path(plan.file).with_suffix(".py")
-    if plan.origin.sources or not beside.is_file():
+    # A Python file that was named as the agent is no agent, as its reader will say.
+    if plan.origin.sources or beside == Path(plan.file) or not beside.is_file():
         return plan
+    if not is_known(beside) and not may_run(beside):
+        where = shlex.quote(str(beside))
+        raise SourceError(
+            f"{beside} beside the agent would run on this machine, outside of any sandbox, and was not "
+            f"named: look at it, then say --tools {where}, or accept it with: gramercy trust {where}"
+        )
     tell(f"tools of {beside}")
     origin = msgspec.structs.replace(plan.origin, sources=(str(beside),))
     return msgspec.structs.replace(plan, origin=origin)
@@ -256,7 +277,7 @@ def _add_image(
     policy, workspace = about
     environment, own = origin.environment, (plan.file, plan.policy, plan.foreign.pins, *origin.sources)
     if origin.sandbox:
-        environment = walled(environment, project, own, policy, registry.library().values())
+        environment = walled(environment, project, own, policy)
     image = stack.enter_context(
         live_image(
             origin.language,
@@ -266,7 +287,9 @@ def _add_image(
             environment=environment,
         )
     )
-    for tool in image_registry(image, image.language, workspace).library().values():
+    # A specification names every argument with its bounds: a limit of this machine would not fit.
+    limit = None if plan.file else origin.timeout_limit
+    for tool in image_registry(image, image.language, workspace, limit).library().values():
         if tool.name in registry:
             raise SourceError(
                 f"{', '.join(origin.sources)} defines {tool.name}, which the image has too: rename it"

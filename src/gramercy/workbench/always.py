@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 from contextlib import contextmanager
 from pathlib import Path
 from posixpath import dirname, normpath
@@ -21,8 +20,11 @@ import msgspec
 
 from gramercy.errors import InvalidPolicyError
 from gramercy.execution.policy import Action, Rule, text_of
+from gramercy.execution.shown import revealed
+from gramercy.images.files.whole import write_whole
 from gramercy.images.trust import accept_file, check_file
 from gramercy.journal.texts import canonical_text, masked
+from gramercy.text import reason_of
 from gramercy.workbench.configuration import PROJECTS, bounded_content
 from gramercy.workbench.policies import (
     GENERAL,
@@ -32,6 +34,7 @@ from gramercy.workbench.policies import (
     shown_path,
     user_policy_file,
     written_key,
+    written_text,
 )
 from gramercy.workbench.replay import let_through, told_let_through
 
@@ -40,15 +43,16 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalRequest
     from gramercy.execution.policy import Verdict
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
 
 # Arguments that name a file or a directory; a rule about them is worth more than one about all arguments.
 PATHS = ("path", "file", "directory")
 # A rule is read by people: a call whose arguments are longer is allowed by its tool or not at all.
 LONGEST_GLOB = 200
 MOST_ARGUMENTS = 5
-# Wildcards, and what no file of TOML can hold: control characters and halves of surrogate pairs.
+# Wildcards, and what no file of TOML can hold as it is: control characters and halves of surrogate pairs.
 _WILD = re.compile("[*?\x00-\x1f\x7f\ud800-\udfff]")
+_UNWRITABLE = re.compile("[\ud800-\udfff]")
 _COMMENT = re.compile(r"[ \t]*#")
 
 
@@ -60,8 +64,13 @@ class Offer(msgspec.Struct, frozen=True):
     rule: Rule
 
 
-def offered_rules(tool: str, arguments: Mapping[str, Any]) -> list[Offer]:
-    """Return rules that allow a call and others like it, the narrowest first."""
+def offered_rules(
+    tool: str, arguments: Mapping[str, Any], places: Mapping[str, Place] | None = None
+) -> list[Offer]:
+    """Return rules that allow a call and others like it, the narrowest first.
+
+    A path is written under its real name. Of a control file only that: no wider rule would allow it.
+    """
     reason = f"always allowed by a person, {strftime('%Y-%m-%d')}"
 
     def rule(globs: dict[str, str] | None = None) -> Rule:
@@ -70,23 +79,43 @@ def offered_rules(tool: str, arguments: Mapping[str, Any]) -> list[Offer]:
     offers = []
     name = next((name for name in PATHS if isinstance(arguments.get(name), str) and arguments[name]), None)
     if name is not None:
-        path = arguments[name]
-        if _is_plain(path):
+        place = places.get(name) if places else None
+        path = place.name if place is not None else arguments[name]
+        if _is_plain(path) and not (place is not None and place.trouble):
             offers.append(Offer("this path", f"{tool} where {name} is {path}", rule({name: path})))
+            if place is not None and place.control:
+                return offers
             above = dirname(path)
             if above not in ("", "/", ".") and normpath(path) == path:
                 glob = f"{above}/**"
                 offers.append(Offer("this directory", f"{tool} where {name} is {glob}", rule({name: glob})))
-    elif arguments and len(arguments) <= MOST_ARGUMENTS:
-        globs = {key: text_of(value) for key, value in arguments.items()}
-        if all(map(_is_plain, (*globs, *globs.values()))) and not _has_secret(arguments):
-            offers.append(Offer("these arguments", f"{tool} with exactly these arguments", rule(globs)))
+    elif arguments and _is_short(arguments) and not _has_secret(arguments):
+        exact = Rule(Action.ALLOW, (tool,), exactly=arguments, reason=reason)
+        offers.append(Offer("these arguments", f"{tool} with exactly these arguments and no others", exact))
     return [*offers, Offer("this tool", f"every call of {tool}", rule())]
 
 
 def _is_plain(glob: str) -> bool:
     """Tell whether a value, taken for a glob, matches nothing but itself."""
     return bool(glob) and len(glob) <= LONGEST_GLOB and not _WILD.search(glob) and ".." not in glob.split("/")
+
+
+def _is_short(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a person can read all arguments in a rule, and a file of TOML can hold them."""
+    if len(arguments) > MOST_ARGUMENTS:
+        return False
+    return all(
+        len(part) <= LONGEST_GLOB and not _UNWRITABLE.search(part)
+        for name, value in arguments.items()
+        for part in (name, text_of(value))
+    ) and not _has_null(list(arguments.values()))
+
+
+def _has_null(value: Any) -> bool:
+    """Tell whether there is a null in a value: TOML has none."""
+    if isinstance(value, list | dict):
+        return any(map(_has_null, value.values() if isinstance(value, dict) else value))
+    return value is None
 
 
 def _has_secret(arguments: Mapping[str, Any]) -> bool:
@@ -120,7 +149,7 @@ def remember(rule: Rule, tool: Tool, arguments: Mapping[str, Any], project: str 
         _replace(path, text)
         accept_file(path)
     found = read_policies(project or None)
-    verdict = found.policy.why(tool, arguments)
+    verdict = found.policy.why(tool, arguments, tool.places(arguments))
     for layer in found.layers:
         for each in layer.rules:
             if each == rule and layer.path == path and verdict.action is Action.ALLOW:
@@ -148,18 +177,22 @@ def _written(rule: Rule, project: str | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a value as TOML, whose texts and lists are those of JSON."""
+    """Write a value as TOML, whose numbers and lists are those of JSON; what does not print is escaped."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{written_key(key)} = {_text(each)}" for key, each in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return written_text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _line_before(tool: Tool, arguments: Mapping[str, Any], project: str | None) -> int:
     """Return the line of the first rule of the table that matches this call; 0 for the end of the file."""
     name = SPECIAL if project else GENERAL
     layers = [layer for layer in read_policies(project or None).layers if layer.name == name]
+    places = tool.places(arguments)
     for rule in (rule for layer in layers for rule in layer.rules):
-        if rule.matches_tool(tool) and rule.matches_arguments(arguments) and rule.origin is not None:
+        is_about = rule.matches_tool(tool) and rule.matches_arguments(arguments, tool, places)
+        if is_about and rule.origin is not None:
             return rule.origin.line
     return 0
 
@@ -223,7 +256,7 @@ def _locked(directory: Path) -> Iterator[None]:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise InvalidPolicyError(f"no rule can be written into {directory}: {error.strerror}") from None
+        raise InvalidPolicyError(f"no rule can be written into {directory}: {reason_of(error)}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -233,19 +266,10 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _replace(path: Path, text: str) -> None:
     """Put another text in the place of a file at once, so that no reader sees half of it."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        if path.exists():
-            os.fchmod(descriptor, path.stat().st_mode & 0o777)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_whole(path, text, mode=None if path.exists() else 0o600)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InvalidPolicyError(f"the rule cannot be written into {path}: {error.strerror}") from None
+        raise InvalidPolicyError(f"the rule cannot be written into {path}: {reason_of(error)}") from None
 
 
 class FormOffers:
@@ -254,12 +278,13 @@ class FormOffers:
     def __init__(self, request: ApprovalRequest, written: Callable[[], object]) -> None:
         self._request = request
         self._written = written
-        self._offers = {offer.name: offer for offer in offered_rules(request.tool.name, request.arguments)}
+        offered = offered_rules(request.tool.name, request.arguments, request.places)
+        self._offers = {offer.name: offer for offer in offered}
         self.names = tuple(self._offers)
         told = "; ".join(
             f"{offer.name}: {offer.words} ({self._past(offer)})" for offer in self._offers.values()
         )
-        self.description = f"Allow such calls in {request.project} without asking. {told}"
+        self.description = revealed(f"Allow such calls in {request.project} without asking. {told}")
 
     def _past(self, offer: Offer) -> str:
         request = self._request

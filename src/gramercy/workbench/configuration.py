@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network, Sandbox
+from gramercy.directories import config_home
+from gramercy.images.environment import DEFAULT_DEBUG, DISK_MB, Environment, Files, Network, Reload, Sandbox
+from gramercy.text import reason_of
 from gramercy.workbench.settings import SPELLINGS, Settings, read_environment, read_settings
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ PROJECTS = "projects"
 LARGEST_FILE = 1 << 20
 # Long enough for a build or a test suite; what loops is interrupted before a person gives up.
 DEFAULT_TIMEOUT = 60.0
+# What a call may ask for itself: long enough for most trainings and suites that are waited for.
+DEFAULT_LIMIT = 600.0
 # What the programs read that start an image, before they are in its sandbox.
 _OF_PROGRAMS = re.compile(
     r"(LD|LC|LOC|LANG|NLS|TZ|GLIBC|GCONV|MALLOC|RES|BASH|PYTHON|SBCL).*|PATH|HOME|ENV|IFS|TMPDIR",
@@ -59,6 +63,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     environment: Environment = msgspec.field(default_factory=Environment)
     timeout: float = DEFAULT_TIMEOUT
+    timeout_limit: float = DEFAULT_LIMIT
     images: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -89,7 +94,7 @@ class _Reading:
         try:
             data: Any = tomllib.loads(_text(file))
         except OSError as error:
-            self.remarks.append(f"{file} cannot be read: {error.strerror or error}")
+            self.remarks.append(f"{file} cannot be read: {reason_of(error)}")
             return {}
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             self.remarks.append(f"{file} is not TOML, so nothing of it is used: {error}")
@@ -130,11 +135,13 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         registries=joined.registries,
         init=joined.init,
         memory_mb=joined.memory,
+        disk_mb=joined.disk,
         variables=joined.env,
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
         files=joined.files or Files.WRITE,
         require_sandbox=joined.require_sandbox,
+        reload=joined.reload or Reload.AUTO,
         debug=DEFAULT_DEBUG if joined.debug_quality is None else joined.debug_quality,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
@@ -149,6 +156,8 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
     return Configuration(
         environment,
         timeout,
+        # Never below what every call has anyway.
+        max(joined.timeout_limit or DEFAULT_LIMIT, timeout),
         joined.image,
         tuple(reading.files),
         tuple(reading.remarks),
@@ -174,9 +183,7 @@ def _has_environment(project: Path) -> bool:
 
 def user_file() -> Path:
     """Return where the user's own file is."""
-    told = os.environ.get("XDG_CONFIG_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
-    return home / "gramercy" / NAME
+    return config_home() / "gramercy" / NAME
 
 
 def _of_environment(reading: _Reading) -> Settings:
@@ -268,12 +275,15 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         registries=_united(nearer.registries, farther.registries),
         init=nearer.init or farther.init,
         memory=nearer.memory or farther.memory,
+        disk=nearer.disk or farther.disk,
         timeout=nearer.timeout or farther.timeout,
+        timeout_limit=nearer.timeout_limit or farther.timeout_limit,
         env={**farther.env, **nearer.env},
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
         files=nearer.files or farther.files,
         require_sandbox=nearer.require_sandbox or farther.require_sandbox,
+        reload=nearer.reload or farther.reload,
         debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
         image=nearer.image or farther.image,
         journal=nearer.journal or farther.journal,
@@ -292,7 +302,9 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
     choices = _over(_over(special, own), general)
     lowered = Settings(
         memory=_lower(of_user.memory, own.memory),
+        disk=_lower(of_user.disk, own.disk),
         timeout=_lower(of_user.timeout, own.timeout),
+        timeout_limit=_lower(of_user.timeout_limit, own.timeout_limit),
         publish=() if own.publish == () else of_user.publish,
         network=Network.NONE if own.network is Network.NONE else of_user.network,
         files=Files.READ if own.files is Files.READ else of_user.files,
@@ -303,7 +315,9 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
     return msgspec.structs.replace(
         joined,
         memory=limits.memory,
+        disk=limits.disk,
         timeout=limits.timeout,
+        timeout_limit=limits.timeout_limit,
         publish=limits.publish,
         network=limits.network,
         files=limits.files,
@@ -368,9 +382,12 @@ def raised(
 def _raised_limits(settings: Settings, limits: Settings) -> Iterator[tuple[str, None, str]]:
     if settings.memory is not None and settings.memory > (most := limits.memory or _default_memory()):
         yield "memory", None, f"a file of the project may only lower it, and it is {most} MB"
-    seconds = limits.timeout or DEFAULT_TIMEOUT
-    if settings.timeout is not None and settings.timeout > seconds:
-        yield "timeout", None, f"a file of the project may only lower it, and it is {seconds:g} s"
+    if settings.disk is not None and settings.disk > (most := limits.disk or DISK_MB):
+        yield "disk", None, f"a file of the project may only lower it, and it is {most} MB"
+    for key, default in (("timeout", DEFAULT_TIMEOUT), ("timeout_limit", DEFAULT_LIMIT)):
+        wanted, seconds = getattr(settings, key), getattr(limits, key) or default
+        if wanted is not None and wanted > seconds:
+            yield key, None, f"a file of the project may only lower it, and it is {seconds:g} s"
     if settings.files is Files.WRITE and limits.files is Files.READ:
         yield "files", None, "a file of the project may only lower it, and it is read"
 

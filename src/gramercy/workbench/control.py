@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import socket
 import struct
 import threading
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import filterfalse
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,8 +54,13 @@ CHUNK = 65_536
 MOST_CONNECTIONS = 16
 # A terminal sends its request at once, and reads the answer at once.
 STALLED_SECONDS = 10.0
+# Who has said nothing for so long gives way to others when there is no place left.
+MUTE_SECONDS = 0.2
+LOOK_SECONDS = 0.05
 # To run the preview of an effect takes up to 20 s.
 ANSWER_SECONDS = 40.0
+# What a server tells about itself is there at once; a person who looks waits no longer for one that is stuck.
+GLANCE_SECONDS = 5.0
 # Between two tries to accept a connection, while the process has no descriptor left for it.
 PAUSE_SECONDS = 0.1
 # pid, uid and gid.
@@ -67,6 +74,9 @@ class Control:
     def __init__(self, directory: Path, operations: Operations) -> None:
         self._operations = operations
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        # Connections from which a request is awaited, with the moment since when.
+        self._mute: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
         self._is_closed = threading.Event()
         own_directory(directory)
         self.path = directory / f"{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
@@ -93,7 +103,7 @@ class Control:
 
     def _accept(self) -> None:
         while True:
-            self._places.acquire()
+            self._take_place()
             try:
                 connection, _ = self._socket.accept()
             except OSError:
@@ -104,12 +114,22 @@ class Control:
                 continue
             threading.Thread(target=self._serve, args=[connection], name="gramercy-desk", daemon=True).start()
 
+    def _take_place(self) -> None:
+        """Wait for a place; connections that keep theirs and say nothing lose it."""
+        while not self._places.acquire(timeout=LOOK_SECONDS):
+            with self._lock:
+                late = [each for each, since in self._mute.items() if monotonic() - since >= MUTE_SECONDS]
+                for connection in filterfalse(_has_news, late):
+                    # Ends the read of its thread, which closes it.
+                    with suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
+
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
                 connection.settimeout(STALLED_SECONDS)
                 problem = why_refused(connection)
-                while (line := read_line(connection)) is not None:
+                while (line := self._heard(connection)) is not None:
                     answer = _failure(ControlError(problem)) if problem else self._answer(line)
                     connection.sendall(answer + b"\n")
                     if problem:
@@ -119,6 +139,16 @@ class Control:
             return
         finally:
             self._places.release()
+
+    def _heard(self, connection: socket.socket) -> bytes | None:
+        """Read the next request; until it is there, the connection is mute."""
+        with self._lock:
+            self._mute[connection] = monotonic()
+        try:
+            return read_line(connection)
+        finally:
+            with self._lock:
+                del self._mute[connection]
 
     def _answer(self, line: bytes) -> bytes:
         try:
@@ -136,6 +166,14 @@ def _failure(error: Exception) -> bytes:
     kind = type(error).__name__
     text = str(error) if isinstance(error, GramercyError) else f"{kind}: {error}"
     return msgspec.json.encode({"failed": text[:CHUNK], "kind": kind})
+
+
+def _has_news(connection: socket.socket) -> bool:
+    """Tell whether something can be read at once."""
+    # Unlike select(), this knows descriptors beyond 1,023.
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def why_refused(connection: socket.socket) -> str:
@@ -186,6 +224,7 @@ class Serving(msgspec.Struct, frozen=True):
     """A process that serves, as another process sees it."""
 
     path: Path
+    patience: float = ANSWER_SECONDS
 
     @property
     def pid(self) -> int:
@@ -197,7 +236,7 @@ class Serving(msgspec.Struct, frozen=True):
         frame = msgspec.json.encode({"do": request, **details}) + b"\n"
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(ANSWER_SECONDS)
+                connection.settimeout(self.patience)
                 with Address(self.path) as address:
                     connection.connect(address)
                 connection.sendall(frame)
@@ -234,6 +273,36 @@ def serving_processes(directory: Path | None) -> list[Serving]:
                 if NAME.fullmatch(path.name):
                     found.append((path.lstat().st_mtime, path))
     return [Serving(path) for _, path in sorted(found)]
+
+
+def asked_at_once(
+    servings: Iterable[Serving], *requests: str, seconds: float = GLANCE_SECONDS
+) -> list[tuple[Serving, dict[str, Any] | ControlError]]:
+    """Ask all processes side by side; return their answers by request, or why there are none.
+
+    They have one time together: what is stuck must not be waited for once for each.
+    """
+    found: list[tuple[Serving, dict[str, Any] | ControlError]] = []
+    asked = []
+    for serving in servings:
+        place: list[dict[str, Any] | ControlError] = []
+        hasty = msgspec.structs.replace(serving, patience=seconds)
+        thread = threading.Thread(target=_ask_all, args=[hasty, requests, place], daemon=True)
+        thread.start()
+        asked.append((serving, thread, place))
+    until = monotonic() + seconds
+    for serving, thread, place in asked:
+        thread.join(max(0.0, until - monotonic()))
+        late = ControlError(f"process {serving.pid} does not answer within {seconds:g} s")
+        found.append((serving, place[0] if place else late))
+    return found
+
+
+def _ask_all(serving: Serving, requests: Iterable[str], place: list[dict[str, Any] | ControlError]) -> None:
+    try:
+        place.append({request: serving.ask(request) for request in requests})
+    except ControlError as error:
+        place.append(error)
 
 
 class Desk:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Watcher,
     )
     from gramercy.images.installing import Installation
+    from gramercy.images.jobs import JobInfo
     from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.images.views import ImageView
     from gramercy.mcp.catalogue import Catalog
@@ -101,6 +102,26 @@ class DeferredImage:
         """Begin an evaluation on the event loop."""
         return (self._opened or self._image()).begin(code, package=package, timeout=timeout, watch=watch)
 
+    def start_job(self, code: str, *, package: str | None = None) -> Reply:
+        """Begin work in the background."""
+        return self._image().start_job(code, package=package)
+
+    def begin_job(self, code: str, *, package: str | None = None) -> Reply | Awaitable[Reply]:
+        """Begin it on the event loop."""
+        return self._image().begin_job(code, package=package)
+
+    def jobs(self) -> list[JobInfo]:
+        """List the work in the background."""
+        return [] if self._opened is None else self._opened.jobs()
+
+    def read_job(self, number: int) -> JobInfo:
+        """Read what is new of a job."""
+        return self._image().read_job(number)
+
+    def stop_job(self, number: int) -> JobInfo:
+        """Stop a job."""
+        return self._image().stop_job(number)
+
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""
         return self._image().compile(code, package=package, timeout=timeout)
@@ -164,9 +185,9 @@ class DeferredImage:
         """Return the latest evaluations."""
         return self._image().history()
 
-    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
         """Load a system or import a package."""
-        return self._image().load_system(system, timeout=timeout)
+        return self._image().load_system(system, timeout=timeout, take_up=take_up)
 
     def aload_system(
         self, system: str, *, timeout: float | None = None, watch: Watcher | None = None

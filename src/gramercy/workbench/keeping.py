@@ -1,8 +1,9 @@
 """What of a project evaluated code may only read: our own files there, and what rules hold from writing.
 
-A rule that denies `write_file` a path, or asks about it, would be beside the point if `eval_form` could write
-the same file: code cannot ask in the middle of its work. Mounts know paths and no patterns: what cannot be
-held is told.
+A rule that denies one of the file tools a path, or asks about it, would be beside the point if `eval_form`
+could write the same file: code cannot ask in the middle of its work. So it holds for evaluated code too,
+whichever file tool it names, and whether that tool is served or not. Mounts know paths and no patterns: what
+cannot be held is told.
 """
 
 from __future__ import annotations
@@ -15,31 +16,39 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.execution.policy import Action
-from gramercy.images.environment import Environment
+from gramercy.images.environment import Environment, Files
+from gramercy.tools.definition import create_tool
+from gramercy.toolsets.factory import EVALUATORS
+from gramercy.toolsets.paths import READERS, WRITERS, RealPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gramercy.execution.policy import Policy
+    from gramercy.execution.policy import Policy, Rule
     from gramercy.tools.tool import Tool
 
 # Entries of the project that are compared with a pattern when an image starts: about 50 ms.
 MOST_ENTRIES = 5_000
 # Each is a mount, a third of a millisecond of the start.
 MOST_KEPT = 60
-# Tools that write a file by its path; the rules for the first that is served count.
-WRITERS = ("write_file", "edit_file", "edit_definition")
+READER = "read_file"
 # What may not be written unasked.
 HELD = (Action.DENY, Action.ASK)
 _WORDS = {Action.DENY: "denies", Action.ASK: "asks about"}
 _WILD = re.compile(r"[*?]")
+_OWN = "gramercy reads rules, tools or pins from it"
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Paths that evaluated code may only read, and sentences about what of the rules is not held inside."""
+    """Paths that evaluated code may only read, each with why, and what of the rules is not held inside."""
 
-    paths: tuple[Path, ...] = ()
+    reasons: Mapping[Path, str] = {}
     notes: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The paths alone."""
+        return tuple(self.reasons)
 
 
 def walled(
@@ -47,18 +56,54 @@ def walled(
     project: Path,
     named: Iterable[str | None],
     policy: Policy | None,
-    tools: Iterable[Tool],
+    tools: Iterable[Tool] = (),
 ) -> Environment:
-    """Return an environment in which our own files, as named to us, and what rules deny are read-only."""
-    found = {tool.name: tool for tool in tools}
-    writer = next((found[name] for name in WRITERS if name in found), None)
-    kept = kept_by_rules(policy, writer, project) if policy is not None and writer is not None else Kept()
+    """Return an environment in which our own files, as named to us, and what rules hold are read-only."""
     environment = environment or Environment()
+    found = {tool.name: tool for tool in tools}
+    kept, shown = Kept(), tuple[str, ...]()
+    if policy is not None:
+        shown = readable_inside(policy, found.get(READER) or _stand_in(READER, READERS[READER][1], "safe"))
+        if environment.files is Files.WRITE:
+            kept = kept_by_rules(policy, file_writers(found), project)
+    reasons = {**dict.fromkeys(own_files(project, named), _OWN), **kept.reasons}
     return msgspec.structs.replace(
         environment,
-        kept=(*own_files(project, named), *kept.paths),
-        notes=(*environment.notes, *kept.notes),
+        kept=tuple(reasons),
+        reasons={str(path): reason for path, reason in reasons.items()},
+        notes=(*environment.notes, *kept.notes, *shown),
     )
+
+
+def file_writers(found: Mapping[str, Tool] | None = None) -> list[Tool]:
+    """Return the tools that write a file by its path; of those that are not among the found, a stand-in.
+
+    A rule about one of them is a word about its path, whether or not the tool is served.
+    """
+    return [
+        (found or {}).get(name) or _stand_in(name, categories, "dangerous")
+        for name, (_, categories) in WRITERS.items()
+    ]
+
+
+def _stand_in(name: str, categories: Sequence[str], level: str) -> Tool:
+    return create_tool(
+        name, "A file tool.", {"type": "object"}, dict, safety_level=level, categories=categories
+    )
+
+
+def readable_inside(policy: Policy, reader: Tool) -> tuple[str, ...]:
+    """Say which rules about reading hold for the file tools alone: an image reads its whole project."""
+    return tuple(
+        f"{_begun(rule.named(number))} {_WORDS[rule.action]} reading {rule.arguments['path']} by the file "
+        "tools, but evaluated code can read it."
+        for number, rule in enumerate(policy.rules, 1)
+        if rule.action in HELD and "path" in rule.arguments and rule.matches_tool(reader)
+    )
+
+
+def _begun(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def own_files(project: Path, named: Iterable[str | None]) -> tuple[Path, ...]:
@@ -67,53 +112,104 @@ def own_files(project: Path, named: Iterable[str | None]) -> tuple[Path, ...]:
     return tuple(path for path in found if path.is_relative_to(project))
 
 
-def kept_by_rules(policy: Policy, writer: Tool, project: Path) -> Kept:
-    """Return the paths of a project that a policy does not let a tool write unasked."""
-    paths: dict[Path, None] = {}
+def kept_by_rules(policy: Policy, writers: Sequence[Tool], project: Path) -> Kept:
+    """Return the paths of a project that a policy does not let one of the tools write unasked."""
+    reasons: dict[Path, str] = {}
     notes = []
     for number, rule in enumerate(policy.rules, 1):
-        if rule.action not in HELD or set(rule.arguments) != {"path"} or not rule.matches_tool(writer):
+        writer = next((tool for tool in writers if rule.matches_tool(tool)), None)
+        if rule.action not in HELD or writer is None:
             continue
-        glob = rule.arguments["path"]
-        found, lacking = _held(policy, writer, project, number, glob)
-        paths |= dict.fromkeys(found)
+        if not rule.looks_inside:
+            notes += _beside(rule, number, writer)
+        if set(rule.arguments) != {"path"}:
+            continue
+        found, lacking = _Held(policy, writer, project, number).found()
+        what = f"{rule.named(number)} {_WORDS[rule.action]} writing {rule.arguments['path']}"
+        for path in found:
+            reasons.setdefault(path, _reason(rule, what))
         if lacking:
-            named = rule.named(number)
-            what = f"{named[0].upper()}{named[1:]} {_WORDS[rule.action]} writing {glob}"
-            notes.append(f"{what}, but evaluated code is not kept from {lacking}.")
-    held = tuple(paths)[:MOST_KEPT]
-    if len(paths) > MOST_KEPT:
-        notes.append(f"Of {len(paths)} paths that rules hold, the first {MOST_KEPT} are read-only inside.")
-    return Kept(held, tuple(notes))
+            notes.append(f"{_begun(what)}, but evaluated code is not kept from {lacking}.")
+    if len(reasons) > MOST_KEPT:
+        notes.append(f"Of {len(reasons)} paths that rules hold, the first {MOST_KEPT} are read-only inside.")
+    return Kept(dict(list(reasons.items())[:MOST_KEPT]), tuple(notes))
 
 
-def _held(policy: Policy, writer: Tool, project: Path, number: int, glob: str) -> tuple[list[Path], str]:
-    """Return what is held of a pattern, and what is not."""
-    whole = _directory_of(glob)
-    if whole is not None and not _has_exceptions(policy, writer, number):
-        place = _inside(project, whole)
-        if place is None or not place.is_dir():
-            return [], f"making {whole}, which is not there"
-        return [place], ""
-    if not _WILD.search(glob):
-        place = _inside(project, glob)
-        if place is None or not _is_held(policy, writer, glob):
+def _reason(rule: Rule, what: str) -> str:
+    if rule.action is Action.DENY:
+        return what
+    return f"{what}, and an evaluation cannot ask: the file tools can"
+
+
+def _beside(rule: Rule, number: int, writer: Tool) -> list[str]:
+    """Say of a rule about a file tool without a path that evaluated code is not the tool."""
+    evaluators = (_stand_in(name, (category,), "cautious") for name, category, _ in EVALUATORS)
+    if any(rule.matches_tool(tool) for tool in evaluators):
+        return []
+    what = f"{_begun(rule.named(number))} {_WORDS[rule.action]} {writer.name}"
+    told = "so it does not hold for evaluated code, which can write files of the project"
+    return [f"{what} and names no path, {told}: --files read keeps it from that."]
+
+
+class _Held:
+    """What is held inside of the pattern of one rule."""
+
+    def __init__(self, policy: Policy, writer: Tool, project: Path, number: int) -> None:
+        self._policy, self._writer, self._project = policy, writer, project
+        self._number, self._rule = number, policy.rules[number - 1]
+        self._glob = self._rule.arguments["path"]
+
+    def found(self) -> tuple[list[Path], str]:
+        """Return what is held of the pattern, and what is not."""
+        whole = _directory_of(self._glob)
+        if whole is not None and not self._has_exceptions():
+            return self._single(whole, f"making {whole}, which is not there", is_directory=True)
+        if not _WILD.search(self._glob):
+            return self._single(self._glob, "making it: it is not there")
+        found, beyond = self._walked()
+        return found, f"making new files that match{beyond}"
+
+    def _single(self, name: str, absent: str, *, is_directory: bool = False) -> tuple[list[Path], str]:
+        """Return the one path that is meant; where it is not there, those that are it in other letters."""
+        place = Path(os.path.normpath(self._project / name))
+        if not place.is_relative_to(self._project):
             return [], ""
-        return ([place], "") if place.exists() else ([], "making it: it is not there")
-    found, is_cut = [], False
-    for count, (name, place) in enumerate(_entries(project)):
-        is_cut = count >= MOST_ENTRIES
-        if is_cut:
-            break
-        if _rule_matches(policy, writer, number, name):
-            found.append(place)
-    beyond = f", nor from those beyond the first {MOST_ENTRIES:,} entries" if is_cut else ""
-    return found, f"making new files that match{beyond}"
+        if place.resolve() != place:
+            return [], "writing it: a link leads there, and could be replaced"
+        if place.is_dir() if is_directory else place.exists():
+            is_held = is_directory or self._decides(str(place.relative_to(self._project)), name)
+            return ([place], "") if is_held else ([], "")
+        return self._walked()[0], absent
 
+    def _walked(self) -> tuple[list[Path], str]:
+        """Return the files that are there and match; and which are not looked at, if there are too many."""
+        found: list[Path] = []
+        for count, (name, path) in enumerate(_entries(self._project)):
+            if count >= MOST_ENTRIES:
+                return found, f", nor from those beyond the first {MOST_ENTRIES:,} entries"
+            if self._decides(name):
+                found.append(path)
+        return found, ""
 
-def _rule_matches(policy: Policy, writer: Tool, number: int, name: str) -> bool:
-    """Tell whether it is this rule that decides about a path."""
-    return policy.why(writer, {"path": name}).rule is policy.rules[number - 1]
+    def _decides(self, name: str, given: str = "") -> bool:
+        """Tell whether it is this rule that decides about a path, by its real name and as it is given."""
+        given = given.removeprefix("./") or name
+        arguments, places = {"path": given}, {"path": RealPlace(given, str(self._project), name)}
+        # Most names do not match: to find the rule that decides takes longer.
+        if not self._rule.matches_arguments(arguments, self._writer, places):
+            return False
+        return self._policy.why(self._writer, arguments, places).rule is self._rule
+
+    def _has_exceptions(self) -> bool:
+        """Tell whether an earlier rule lets the tool write something, which may be below the directory."""
+        held = self._rule.origin
+        earlier = (
+            rule
+            for rule in self._policy.rules[: self._number - 1]
+            # What only tightens takes nothing from another file.
+            if not (rule.tightens and rule.origin and (held is None or rule.origin.file != held.file))
+        )
+        return any(rule.action not in HELD and rule.matches_tool(self._writer) for rule in earlier)
 
 
 def _directory_of(glob: str) -> str | None:
@@ -122,31 +218,6 @@ def _directory_of(glob: str) -> str | None:
         return "."
     head = glob.removesuffix("/**")
     return head if head != glob and not _WILD.search(head) else None
-
-
-def _has_exceptions(policy: Policy, writer: Tool, number: int) -> bool:
-    """Tell whether an earlier rule lets the tool write something, which may be below the directory."""
-    held = policy.rules[number - 1]
-    earlier = (
-        rule
-        for rule in policy.rules[: number - 1]
-        # What only tightens takes nothing from another file.
-        if not (
-            rule.tightens and rule.origin and (held.origin is None or rule.origin.file != held.origin.file)
-        )
-    )
-    return any(rule.action not in HELD and rule.matches_tool(writer) for rule in earlier)
-
-
-def _is_held(policy: Policy, writer: Tool, name: str) -> bool:
-    return policy.why(writer, {"path": name}).action in HELD
-
-
-def _inside(project: Path, name: str) -> Path | None:
-    """Return a path in the project that is what it is called: a link could be replaced."""
-    path = Path(os.path.normpath(project / name))
-    is_inside = path.is_relative_to(project) and path.resolve() == path
-    return path if is_inside else None
 
 
 def _entries(project: Path) -> Iterator[tuple[str, Path]]:

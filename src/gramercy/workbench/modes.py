@@ -15,6 +15,8 @@ from gramercy.execution.results import Refuser
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.tools.tool import Tool
 
@@ -40,11 +42,29 @@ class Mode(StrEnum):
 
 
 _DOES = {
-    Mode.ASK: "as the rules say: without any, dangerous tools ask",
-    Mode.CAREFUL: "every tool that may change something asks",
-    Mode.EDITS: "changes of files are made without a question, since /undo takes them back; others ask",
+    Mode.ASK: "as the rules say: without any, dangerous tools ask; evaluated code writes files of the "
+    "project unasked, which undo takes back",
+    Mode.CAREFUL: "every tool that may change something asks, evaluations too",
+    Mode.EDITS: "changes of files are made without a question, since /undo takes them back; others ask, "
+    "and so do control files",
     Mode.PLAN: "only tools that change nothing run; the agent makes a plan",
 }
+
+# How the two roads to a file differ, for a person who chooses: an evaluation is no dangerous tool.
+_EVALUATED = (
+    "Evaluated code writes files of the project without a question, but for control files and what rules "
+    "hold, and undo_last takes it back. With --mode careful evaluations ask as edits do; with --files read "
+    "they write no file of the project."
+)
+_EQUAL = "Evaluations ask as edits do."
+_READING = "Evaluated code writes no file of the project."
+
+
+def about_evaluation(mode: str | None, *, reads_only: bool = False) -> str:
+    """Say what evaluated code can write in a mode of a server, and how that is changed."""
+    if mode == Mode.CAREFUL:
+        return _EQUAL
+    return _READING if reads_only else _EVALUATED
 
 
 def policy_in(mode: Mode, policy: Policy) -> Policy:
@@ -59,14 +79,17 @@ def policy_in(mode: Mode, policy: Policy) -> Policy:
     return policy
 
 
-def approver_in(mode: Mode, approver: ApprovalHandler | None) -> ApprovalHandler | None:
-    """Return who is asked in a mode."""
+def approver_in(
+    mode: Mode, approver: ApprovalHandler | None, undoable: Container[str] | None = None
+) -> ApprovalHandler | None:
+    """Return who is asked in a mode; `undoable` names the tools whose edits undo takes back, None is all."""
     if mode is not Mode.EDITS:
         return approver
 
     def decide(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
+        is_undone = tool.edits is not None and (undoable is None or tool.name in undoable)
         # A rule that somebody has written to be asked is a wish to be asked.
-        if tool.edits is not None and request.verdict.rule is None:
+        if is_undone and request.verdict.rule is None and not request.verdict.must_ask:
             return Approved(by="the mode edits")
         return NOBODY if approver is None else approver(tool, arguments, request)
 

@@ -7,6 +7,7 @@ only tools that the server has.
 from __future__ import annotations
 
 import asyncio
+import re
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gramercy.errors import GramercyError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.images.base import Gallery
 from gramercy.mcp.catalogue import PromptArgument
 from gramercy.mcp.jsonrpc import Code
@@ -163,8 +164,7 @@ class Shelf:
         """Return the image of that name; an empty one means the first."""
         found = self.images.get(name or next(iter(self.images)))
         if found is None:
-            close = suggest(name[:60], self.images)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.images)}"
+            hint = did_you_mean(name[:60], self.images, f"there are {', '.join(self.images)}")
             _refuse(f"there is no image {name!r:.60}: {hint}")
         return found
 
@@ -279,6 +279,8 @@ def _refuse(message: str, code: int = Code.INVALID_PARAMS) -> NoReturn:
 
 IMAGE = PromptArgument("image", "Name of the image; by default the first")
 EVALUATING = "evaluate-lisp evaluate-python eval_form compile_form"
+# Opencode asks for a prompt once, with these for the arguments, and puts there what its person types later.
+PLACEHOLDER = re.compile(r"\$\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,19 +390,35 @@ def _filled(outline: Outline, shelf: Shelf, given: dict[str, str]) -> str:
     given = {name: value.strip() for name, value in given.items()}
     if any(argument.required and not given.get(argument.name) for argument in outline.arguments):
         current_call().fail(f"{outline.name} needs a symbol: give its name", code=Code.INVALID_PARAMS)
-    image = shelf.image(given.get("image", ""))
-    goal = f"The goal: {given['goal']}" if given.get("goal") else "Ask me first what the goal is."
-    where = f"the live image {image.name} ({SPOKEN[image.language]})"
-    opening = outline.opening.format(where=where, goal=goal, symbol=given.get("symbol", ""))
-    choice = (
-        [f"The tools take its name as the argument image: {image.name}."] if len(shelf.images) > 1 else []
-    )
-    return "\n".join([opening, *choice, *_steps(outline, shelf, image.language), outline.closing])
+    where, name, language = _meant(shelf, given.get("image", ""))
+    opening = outline.opening.format(where=where, goal=_goal(given), symbol=given.get("symbol", ""))
+    choice = [f"The tools take its name as the argument image{name}."] if len(shelf.images) > 1 else []
+    return "\n".join([opening, *choice, *_steps(outline, shelf, language), outline.closing])
+
+
+def _goal(given: dict[str, str]) -> str:
+    goal = given.get("goal", "")
+    if not goal:
+        return "Ask me first what the goal is."
+    is_open = PLACEHOLDER.fullmatch(goal)
+    return f"The goal: {goal}" + ("\nIf none is given, ask me first what the goal is." if is_open else "")
+
+
+def _meant(shelf: Shelf, named: str) -> tuple[str, str, str]:
+    """Return the words for an image, how its name is told, and its language; empty where not yet chosen."""
+    is_open = PLACEHOLDER.fullmatch(named)
+    if is_open and len(shelf.images) > 1:
+        known = " or ".join(shelf.images)
+        first = next(iter(shelf.images))
+        return f'the live image that I name here: "{named}" ({known}; {first} if none is named)', "", ""
+    image = shelf.image("" if is_open else named)
+    return f"the live image {image.name} ({SPOKEN[image.language]})", f": {image.name}", image.language
 
 
 def _steps(outline: Outline, shelf: Shelf, language: str) -> list[str]:
     """Write the steps for which there are tools, with numbers."""
-    others = {f"evaluate-{LANGUAGE_WORDS.get(other, other)}" for other in SPOKEN if other != language}
+    spoken = {language} if language else {image.language for image in shelf.images.values()}
+    others = {f"evaluate-{LANGUAGE_WORDS.get(other, other)}" for other in SPOKEN if other not in spoken}
     known = {tool.name for tool in shelf.tools()} - others
     found = [(text, [tool for tool in tools.split() if tool in known]) for text, tools in outline.steps]
     there = [text.format(tools=", ".join(tools)) for text, tools in found if tools]

@@ -117,14 +117,11 @@ class Plugins:
         """Return the tools of one plug-in, or raise SourceError with what there is or what is wrong."""
         found = next((each for each in self.plugins if each.name == name), None)
         if found is None:
-            from gramercy.gram.suggestion import suggest
+            from gramercy.gram.suggestion import did_you_mean
 
             names = [each.name for each in self.plugins]
-            close = suggest(name, names)
             there = f"there are {', '.join(names)}" if names else "none is installed in this environment"
-            raise SourceError(
-                f"there is no plug-in {name!r:.60}: {f'did you mean {close[0]!r}?' if close else there}"
-            )
+            raise SourceError(f"there is no plug-in {name!r:.60}: {did_you_mean(name, names, there)}")
         tools = list(found.added("tools").values())
         if not tools:
             raise SourceError(

@@ -19,10 +19,12 @@ import msgspec
 
 from gramercy.errors import GramercyError, InvalidPolicyError
 from gramercy.execution.policy import Policy, Rule, RuleOrigin, read_level
-from gramercy.gram.suggestion import suggest
-from gramercy.images.project import OWN, OWN_POLICY
+from gramercy.gram.suggestion import did_you_mean
+from gramercy.images.guarded import OWN, OWN_POLICY
 from gramercy.images.trust import check_absent, check_file
+from gramercy.text import is_hidden, reason_of
 from gramercy.workbench.configuration import PROJECTS, bounded_content, user_file
+from gramercy.workbench.modes import Mode, policy_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -185,7 +187,7 @@ def _read(path: Path, shown: str) -> _File:
         text = check_file(path, bounded_content(path)).decode("utf-8")
         return _File(path.resolve(), shown, text, tomllib.loads(text))
     except OSError as error:
-        raise InvalidPolicyError(f"the policy {shown} cannot be read: {error.strerror or error}") from None
+        raise InvalidPolicyError(f"the policy {shown} cannot be read: {reason_of(error)}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidPolicyError(f"the policy {shown} is not TOML: {error}") from None
 
@@ -198,8 +200,7 @@ def _layer(
     where = f"{file.shown} [{'.'.join(place)}]" if place else file.shown
     unknown = [key for key in table if key not in (*KEYS, *beside)]
     if unknown:
-        close = suggest(unknown[0], KEYS)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected {' and '.join(KEYS)}"
+        hint = did_you_mean(unknown[0], KEYS, f"expected {' and '.join(KEYS)}")
         raise InvalidPolicyError(f"{where}: there is no {unknown[0]!r:.60} in a policy: {hint}")
     found = table.get("rules", [])
     if not isinstance(found, list):
@@ -266,7 +267,13 @@ def _line_at(text: str, place: int) -> int:
 
 def written_key(word: str) -> str:
     """Write a key of TOML, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else json.dumps(word, ensure_ascii=False)
+    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else written_text(word)
+
+
+def written_text(text: str) -> str:
+    """Write a text of TOML; what is hidden is escaped, since TOML cannot hold or people not see it."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(f"\\U{ord(c):08x}" if is_hidden(c) else c for c in quoted)
 
 
 def shown_path(path: Path) -> str:
@@ -282,8 +289,15 @@ class Rulebook:
     server came to it: evaluated code can have changed them since, and only the next start can tell.
     """
 
-    def __init__(self, project: Path | None, given: str | None, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        project: Path | None,
+        given: str | None,
+        tell: Callable[[str], object],
+        mode: Mode = Mode.ASK,
+    ) -> None:
         self.policies: Policies = read_policies(project, given)
+        self._mode = mode
         self._given = given
         self._tell = tell
         self._executor: Executor | None = None
@@ -296,8 +310,8 @@ class Rulebook:
 
     @property
     def policy(self) -> Policy:
-        """What the layers are together."""
-        return self.policies.policy
+        """What the layers are together, in the mode of the server."""
+        return policy_in(self._mode, self.policies.policy)
 
     def serve(self, executor: Executor) -> None:
         """Keep the policy of an executor up to date until `close`."""
@@ -316,7 +330,7 @@ class Rulebook:
             with self._lock:
                 self._marks = self._look()
                 self.policies = read_policies(project, self._given)
-                self._use(self.policies.policy)
+                self._use(self.policy)
                 self._late = None
         except GramercyError as error:
             self._tell(str(error))
@@ -333,7 +347,7 @@ class Rulebook:
                 self._marks = self._look()
                 self.policies = read_policies(self.policies.project, self._given, before=self.policies)
                 if self._use(self.policy):
-                    count = len(self.policy.rules)
+                    count = len(self.policies.policy.rules)
                     told = f"{count} {'is' if count == 1 else 'are'} in force"
                     self._tell(f"the rules were read again: {told}")
         except GramercyError as error:

@@ -15,10 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gramercy.errors import InvalidSettingError, JournalError
-from gramercy.journal.base import NOTHING, Facts, NewCall, State
+from gramercy.journal.base import MEMORY, NOTHING, SERVERS, Facts, NewCall, State
+from gramercy.text import listed
 from gramercy.tools.context import Call
 from gramercy.tools.safety import Safety
-from gramercy.workbench.settings import DATABASES, MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +96,23 @@ class Ledger:
 
         return kept_key(os.environ)
 
+    def wait_for_watchers(self, executor: Executor, project: Callable[[], str]) -> None:
+        """Wait for decisions from elsewhere only while a person looks for questions, unless a time is set.
+
+        Who looks at a database from another machine is not known here.
+        """
+        if self.recording.wait is not None or (self.recording.place or "").startswith(SERVERS):
+            return
+        directory = self.journal.run_directory
+
+        def is_looked_at() -> bool:
+            # Only a question needs it.
+            from gramercy.journal.watchers import is_watched
+
+            return is_watched(directory, project())
+
+        executor.settings.is_watched = is_looked_at
+
     def look_after(self, executor: Executor, desk: Callable[[], Desk], tell: Callable[[str], object]) -> None:
         """Look after calls of processes that are gone, and let a person act through this one.
 
@@ -121,9 +138,8 @@ class Ledger:
         # An evaluation that was cut off is seen in its image; what is dangerous somebody has approved.
         doubtful = [str(record.key) for record in found if record.call.level == DANGEROUS]
         if doubtful:
-            listed = ", ".join(doubtful[:MOST_TOLD]) + (", …" if len(doubtful) > MOST_TOLD else "")
             tell(
-                f"in doubt, since their process ended while they ran: {listed} "
+                f"in doubt, since they were cut off while they ran: {listed(doubtful, MOST_TOLD)} "
                 "(gramercy approvals show KEY, then resolve)"
             )
 
@@ -184,7 +200,7 @@ def recording_of(settings: Settings) -> Recording:
 
 def _check_outside(place: str, project: str | Path) -> None:
     """Refuse a journal that code could write which is evaluated in the project."""
-    if place == MEMORY or place.startswith(DATABASES):
+    if place == MEMORY or place.startswith(SERVERS):
         return
     if Path(place).resolve().is_relative_to(Path(project).resolve()):
         raise InvalidSettingError(

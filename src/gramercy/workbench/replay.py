@@ -107,7 +107,7 @@ def replay(records: Iterable[CallRecord], known: Registry, policy: Policy) -> It
         yield Replayed(record, past_of(record), policy.why(tool, call.arguments), is_known)
 
 
-def counted(replayed: Iterable[Replayed]) -> dict[Past, Counter[Action]]:
+def tallied(replayed: Iterable[Replayed]) -> dict[Past, Counter[Action]]:
     """Count what would be done, by what was decided then."""
     table: dict[Past, Counter[Action]] = {past: Counter() for past in Past}
     for each in replayed:
@@ -126,7 +126,7 @@ def let_through(
         return [], 0
     past = recorded(journal, project=project, tool=tool.name, most=MOST_LOOKED_AT)
     found = [record for record in past if record.key != but]
-    return [record for record in found if rule.matches_arguments(record.call.arguments)], len(found)
+    return [record for record in found if rule.matches_arguments(record.call.arguments, tool)], len(found)
 
 
 def told_let_through(found: list[CallRecord], total: int) -> str:

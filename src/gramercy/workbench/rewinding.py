@@ -15,6 +15,7 @@ import msgspec
 from gramercy.agents.talks import go_back
 from gramercy.errors import CheckpointError, GramercyError, ImageError
 from gramercy.images.files.telling import outcomes_text
+from gramercy.text import listed
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Rewinding:
     def __init__(self, place: Workplace) -> None:
         self._place = place
         self._points: list[Point] = []
+        # Why not all files that were to go back are known.
+        self._unknown = ""
 
     def mark(self, messages: int) -> None:
         """Note where things stand before a message."""
@@ -75,6 +78,7 @@ class Rewinding:
         """Bring image and files back, the newest change first: later ones may stand on earlier ones."""
         told: list[str] = []
         outcomes: dict[str, FileOutcome] = {}
+        self._unknown = ""
         image = self._place.image
         before = image.span().after if image is not None else ""
         try:
@@ -87,6 +91,8 @@ class Rewinding:
             told.insert(0, f"the image is back at {image.span().after}")
         if outcomes:
             told.append(f"files: {outcomes_text(list(outcomes.values()))}")
+        if self._unknown:
+            told.append(f"not all files that changed are known: {self._unknown}")
         return told
 
     def _step(self, point: Point, outcomes: dict[str, FileOutcome]) -> bool:
@@ -103,6 +109,7 @@ class Rewinding:
             return False
         info = self._earlier(image, point, is_between=written > point.at)
         outcomes.update({each.path: each for each in info.files})
+        self._unknown = info.unknown_files or self._unknown
         return True
 
     @staticmethod
@@ -131,7 +138,4 @@ class Rewinding:
             )
             and library[call.name].safety_level is not Safety.SAFE
         ]
-        if not names:
-            return []
-        more = ", …" if len(names) > MOST_NAMED else ""
-        return [f"what these calls did stays done: {', '.join(names[:MOST_NAMED])}{more}"]
+        return [f"what these calls did stays done: {listed(names, MOST_NAMED)}"] if names else []

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # The tools of each set. The first one is served when no other is asked for. It has one tool for one job: a
-# model pays for each of them in every turn, so there are at most 26, for less than 4,500 tokens.
+# model pays for each of them in every turn, so there are at most 27, and 4,500 tokens for one language.
 _SETS = {
-    "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output "
+    "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output stop_job "
     "undo_last checkpoint_image rollback_image list-definitions get_repl_history "
     "describe_symbol apropos_search list_package_symbols who_calls inspect_object "
     "read_file write_file edit_file edit_definition search_files find_definition run_tests "
@@ -24,8 +24,8 @@ _SETS = {
     "class_slots class_hierarchy macroexpand_form eval_form compile_form get_last_error get_repl_history "
     "read_file read_buffer search_in_buffer write_file propose_file_edit",
     "session": "evaluate-lisp evaluate-python list-definitions reset-session load-system",
-    "time-travel": "preview_form checkpoint_image list_checkpoints inspect_object read_output rollback_image "
-    "undo_last",
+    "time-travel": "preview_form checkpoint_image list_checkpoints inspect_object read_output stop_job "
+    "rollback_image undo_last",
     "project": "list_files search_files read_file edit_file edit_definition check_syntax load_file "
     "find_definition find_methods look_up_documentation run_tests install_packages profile_form "
     "describe_system save_state restore_state",
@@ -34,6 +34,8 @@ _SETS = {
 }
 TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
 DEFAULT_TOOLSETS = ("default",)
+# Python has no restarts: its exceptions are told after the stack has been unwound.
+_OF_LISP = frozenset(("invoke_restart",))
 # What nearly every session calls; a client that loads tools on demand need not look for them.
 FOREMOST = frozenset(("evaluate-lisp", "evaluate-python", "find_definition", "edit_definition"))
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
@@ -42,9 +44,10 @@ LONGEST_INSTRUCTIONS = 2_000
 LONGEST_PLACE = 600
 
 
-def chosen_tools(toolsets: Iterable[str]) -> frozenset[str]:
-    """Return the names of the tools of these sets."""
-    return frozenset().union(*(TOOLSETS[name] for name in toolsets))
+def chosen_tools(toolsets: Iterable[str], languages: Iterable[str] = ("sbcl",)) -> frozenset[str]:
+    """Return the names of the tools of these sets, without those that none of the languages has a use for."""
+    found = frozenset().union(*(TOOLSETS[name] for name in toolsets))
+    return found if "sbcl" in languages else found - _OF_LISP
 
 
 def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:

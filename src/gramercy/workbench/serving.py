@@ -20,10 +20,12 @@ from gramercy import __version__
 from gramercy.errors import SandboxError, SourceError
 from gramercy.images.base import Gallery
 from gramercy.images.environment import LANGUAGES
+from gramercy.journal.base import MEMORY
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
+from gramercy.workbench.modes import Mode, approver_in
 from gramercy.workbench.plugins import language_of
 from gramercy.workbench.policies import Rulebook
 from gramercy.workbench.recording import Ledger, Recording
@@ -34,7 +36,7 @@ from gramercy.workbench.selection import (
     elsewhere,
     instructions_for,
 )
-from gramercy.workbench.settings import MEMORY, read_image_names
+from gramercy.workbench.settings import read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
+UNDO = "undo_last"
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class Service(msgspec.Struct, frozen=True):
 
     `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
     the client stand in for a project, which is right where client and server are on the same machine; where
-    they are, `nearby` lets a person be pointed to a file.
+    they are, `nearby` lets a person be pointed to a file. `mode` says how much is asked.
     """
 
     images: tuple[str, ...] = ()
@@ -75,7 +78,7 @@ class Service(msgspec.Struct, frozen=True):
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
-    max_timeout: float | None = None
+    timeout_limit: float | None = 600.0
     toolsets: tuple[str, ...] = DEFAULT_TOOLSETS
     max_safety: str | None = None
     categories: tuple[str, ...] = ()
@@ -87,6 +90,7 @@ class Service(msgspec.Struct, frozen=True):
     foreign_pins: str | None = None
     foreign_rules: tuple[str, ...] = ()
     foreign_env: tuple[str, ...] = ()
+    mode: str = "ask"
     recording: Recording = Recording(MEMORY)
 
 
@@ -130,7 +134,9 @@ def open_server(service: Service) -> Server:
     names = read_image_names(service.images or _default_images(service))
     looking = _Look(service) if names else None
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
-    rules = Rulebook(None if site.trouble else site.path(), service.policy, _on_standard_error)
+    rules = Rulebook(
+        None if site.trouble else site.path(), service.policy, _on_standard_error, Mode(service.mode)
+    )
     site.when_decided = rules.move
     tools: list[Tool] = []
     open_image = _opener(service, site, rules, tools)
@@ -195,8 +201,10 @@ def _opener(
     service: Service, site: Site, rules: Rulebook, tools: list[Tool]
 ) -> Callable[[str, str], LiveImage]:
     def open_named(name: str, language: str) -> LiveImage:
+        from gramercy.images.descriptors import raise_limit
         from gramercy.images.opening import open_image
 
+        raise_limit()
         environment = _walled(service, site.path(), rules, tools) if service.sandbox else service.environment
         return open_image(
             language,
@@ -260,13 +268,14 @@ def _image_tools(
     from gramercy.toolsets.time_travel import time_travel_tools
     from gramercy.toolsets.workspace import Workspace
 
-    chosen = chosen_tools(service.toolsets)
+    spoken = LANGUAGES if studio is not None else tuple(image.language for image in images)
+    chosen = chosen_tools(service.toolsets, spoken)
     gallery = studio or Gallery(images)
 
     def workshop(source: ImageSource) -> Workshop:
         return Workshop(
             source,
-            service.max_timeout,
+            service.timeout_limit,
             open_world=partial(_reaches_out, service),
             writes_files=not (
                 service.sandbox and service.environment and service.environment.files == "read"
@@ -281,7 +290,6 @@ def _image_tools(
         *session_tools(shop, images[0].language)[1:],
         *time_travel_tools(shop, workspace),
     ]
-    spoken = LANGUAGES if studio is not None else (image.language for image in images)
     # The one tool that is named after a language.
     tools += [
         session_tools(workshop(Speakers(gallery, language)), language)[0]
@@ -352,6 +360,9 @@ def _engine(
         approval_wait=ledger.recording.wait or WAIT_SECONDS,
         approval_expiry=ledger.recording.expiry,
     )
+    project = _project(service, site, images)
+    undoable = chosen_tools(service.toolsets) if images and UNDO in registry else frozenset[str]()
+    ledger.wait_for_watchers(executor, project)
     ledger.tidy()
     rules.serve(executor)
     engine = Engine(
@@ -370,7 +381,8 @@ def _engine(
         nearby=_nearby(service, rules),
         signing_key=ledger.signing_key(),
         session=ledger.session,
-        project=_project(service, site, images),
+        project=project,
+        deciding=partial(approver_in, Mode(service.mode), undoable=undoable),
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
@@ -396,8 +408,8 @@ def _nearby(service: Service, rules: Rulebook) -> Nearby:
     from gramercy.mcp.question_files import Nearby, question_directory
 
     directory = None
-    # A working directory that is gone has no path; then there is no place for questions either.
-    with suppress(OSError):
+    # A working directory that is gone has no path, and some users have no home: then no place is left.
+    with suppress(OSError, RuntimeError):
         if service.nearby:
             directory = question_directory(Path(service.project).resolve(), os.environ)
     # A rule of the person's is theirs to write: not for a client on another machine.

@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError, SpecificationError
-from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort, Sandbox
+from gramercy.gram.suggestion import did_you_mean
+from gramercy.images.environment import (
+    DISK_MB,
+    LANGUAGES,
+    MOST_DEBUG,
+    Files,
+    Network,
+    PublishedPort,
+    Reload,
+    Sandbox,
+)
+from gramercy.journal.base import MEMORY, SERVERS
+from gramercy.text import cut
 from gramercy.workbench.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -33,14 +44,14 @@ LONGEST_RETENTION = 36_525
 SPELLINGS = {
     "paths": "path",
     "registries": "registry",
+    "timeout_limit": "timeout-limit",
     "debug_quality": "debug-quality",
     "require_sandbox": "require-sandbox",
     "approval_wait": "approval-wait",
     "approval_expiry": "approval-expiry",
 }
-# The journal in memory, which ends with its process.
-MEMORY = "memory"
-DATABASES = ("postgresql://", "postgres://")
+# Who writes one of these wants no journal, and would get a file of that name.
+NO_JOURNAL = frozenset({"none", "no", "off", "false", "null"})
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,13 +62,16 @@ class Settings(msgspec.Struct, frozen=True):
     registries: tuple[Path, ...] = ()
     init: Path | None = None
     memory: int | None = None
+    disk: int | None = None
     timeout: float | None = None
+    timeout_limit: float | None = None
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     files: Files | None = None
     require_sandbox: Sandbox | None = None
     debug_quality: int | None = None
+    reload: Reload | None = None
     image: tuple[str, ...] = ()
     journal: str | None = None
     approval_wait: float | None = None
@@ -76,8 +90,7 @@ def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tu
         if key == allowed:
             continue
         if key not in KEYS:
-            close = suggest(key, KEYS)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KEYS)}"
+            hint = did_you_mean(key, KEYS, f"there are {', '.join(KEYS)}")
             wrong.append(f"there is no key {key!r:.60}: {hint}")
             continue
         try:
@@ -88,8 +101,7 @@ def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tu
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - one line
+    return cut(repr(value), 60)
 
 
 def read_port(word: str) -> PublishedPort:
@@ -133,8 +145,7 @@ def read_image_names(words: Iterable[str]) -> dict[str, str]:
 def _check_language(language: str, word: str) -> None:
     if language not in LANGUAGES and language not in load_plugins().images():
         names = (*LANGUAGES, *load_plugins().images())
-        close = suggest(language[:60], names)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(names)}"
+        hint = did_you_mean(language[:60], names, f"there are {' and '.join(names)}")
         raise ImageError(f"there is no image language {language!r:.60} in {word!r:.80}: {hint}")
 
 
@@ -187,6 +198,12 @@ def _memory(value: object, _base: Path) -> int:
     return value
 
 
+def _disk(value: object, _base: Path) -> int:
+    if type(value) is not int or not 1 <= value < 1 << 31:
+        raise InvalidSettingError("must be a number of MB, 1 or more")
+    return value
+
+
 def _seconds(value: object, _base: Path) -> float:
     if type(value) not in (int, float) or not 0 < value < float("inf"):  # type: ignore[operator]  # a number
         raise InvalidSettingError("must be a number of seconds above 0")
@@ -226,6 +243,13 @@ def _sandbox(value: object, _base: Path) -> Sandbox:
         raise InvalidSettingError(f"must be one of {', '.join(Sandbox)}") from None
 
 
+def _reload(value: object, _base: Path) -> Reload:
+    try:
+        return Reload(_text(value))
+    except ValueError:
+        raise InvalidSettingError(f"must be one of {', '.join(Reload)}") from None
+
+
 def _debug(value: object, _base: Path) -> int:
     if type(value) is not int or not 0 <= value <= MOST_DEBUG:
         raise InvalidSettingError(f"must be a whole number from 0 to {MOST_DEBUG}")
@@ -235,8 +259,13 @@ def _debug(value: object, _base: Path) -> int:
 def read_place(value: object, base: Path) -> str:
     """Read where a journal is: a file, the address of a database, or `memory`."""
     word = _text(value)
-    if word == MEMORY or word.startswith(DATABASES):
+    if word == MEMORY or word.startswith(SERVERS):
         return word
+    if word.lower() in NO_JOURNAL:
+        raise InvalidSettingError(
+            f"a journal cannot be switched off: `{MEMORY}` keeps calls only while the process lives, and a "
+            f"file of the name {word} is ./{word}"
+        )
     path = Path(base, Path(word).expanduser()).absolute()
     if path.is_dir():
         raise InvalidSettingError("it is a directory: name a file in it")
@@ -348,9 +377,16 @@ KEYS: dict[str, Key] = {
     "memory": Key(
         _memory,
         f"whole number of MB, {LEAST_MEMORY_MB} or more",
-        "2048 for Python, 1024 for the heap of SBCL",
+        "half of what is free, 2048 or more where there is that much, for Python; 1024 for the heap of SBCL",
         "What each process of an image may use.",
         "memory = 512",
+    ),
+    "disk": Key(
+        _disk,
+        "whole number of MB, 1 or more",
+        str(DISK_MB),
+        "What one call may write to the project; what writes more is ended, and its files are named.",
+        "disk = 256",
     ),
     "timeout": Key(
         _seconds,
@@ -358,6 +394,13 @@ KEYS: dict[str, Key] = {
         "60",
         "After this an evaluation is interrupted; what it has changed by then stays.",
         "timeout = 30",
+    ),
+    "timeout_limit": Key(
+        _seconds,
+        "number of seconds",
+        "600",
+        "What a call may ask for with its argument `timeout`.",
+        "timeout_limit = 120",
     ),
     "env": Key(
         _variables,
@@ -408,6 +451,14 @@ KEYS: dict[str, Key] = {
         "debug_quality = 1",
         "anything",
     ),
+    "reload": Key(
+        _reload,
+        '`"auto"`, `"tell"` or `"off"`',
+        '`"auto"`',
+        "What a Python image does with edited files that it has loaded: take them up, tell it, or neither.",
+        'reload = "tell"',
+        "anything",
+    ),
     "journal": Key(
         read_place,
         "file, `postgresql://…` or `memory`",
@@ -419,7 +470,7 @@ KEYS: dict[str, Key] = {
     "approval_wait": Key(
         _seconds,
         "number of seconds",
-        "50",
+        "50 in a server while `gramercy approvals watch` is open, else 0",
         "How long a call waits for a person who decides elsewhere before its caller is told to come back.",
         "approval_wait = 20",
         "nothing",
@@ -468,7 +519,16 @@ KEYS: dict[str, Key] = {
         "nothing",
     ),
 }
-NUMBERS = ("memory", "timeout", "debug_quality", "approval_wait", "approval_expiry", "retention")
+NUMBERS = (
+    "memory",
+    "disk",
+    "timeout",
+    "timeout_limit",
+    "debug_quality",
+    "approval_wait",
+    "approval_expiry",
+    "retention",
+)
 
 
 def variable(key: str) -> str:

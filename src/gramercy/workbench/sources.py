@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import CodeType, ModuleType
 
+    from gramercy.execution.policy import Policy
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
     from gramercy.toolsets.workspace import Workspace
@@ -53,6 +54,7 @@ class Origin(msgspec.Struct, frozen=True):
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
+    timeout_limit: float | None = None
 
     def patience(self, deadline: float) -> float:
         """Return how long to wait for a call that may take `deadline` seconds."""
@@ -69,8 +71,10 @@ def live_image(
     environment: Environment | None = None,
 ) -> Iterator[LiveImage]:
     """Give an image that starts when it is first used; all its processes end with the block."""
+    from gramercy.images.descriptors import raise_limit
     from gramercy.images.opening import open_image
 
+    raise_limit()
     image = open_image(language, project=project, sandbox=sandbox, timeout=timeout, environment=environment)
     try:
         yield image
@@ -81,19 +85,29 @@ def live_image(
 
 
 @contextmanager
-def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
-    """Give a registry of all tools of an origin."""
+def assembled(
+    origin: Origin, *, timeout: float = 60.0, policy: Policy | None = None, own: Sequence[str | None] = ()
+) -> Iterator[Registry]:
+    """Give a registry of all tools of an origin.
+
+    Evaluated code cannot write what the policy holds, nor the sources and `own`, further files of ours.
+    """
     registry = load_tools(*origin.sources)
     if origin.language is None:
         yield registry
         return
     taken = set(registry.names())
+    environment = origin.environment
+    if policy is not None and origin.sandbox:
+        from gramercy.workbench.keeping import walled
+
+        environment = walled(environment, Path(origin.project).resolve(), (*own, *origin.sources), policy)
     with live_image(
         origin.language,
         project=origin.project,
         sandbox=origin.sandbox,
         timeout=timeout,
-        environment=origin.environment,
+        environment=environment,
     ) as image:
         for tool in image_registry(image, image.language, origin.project).library().values():
             if tool.name in taken:
@@ -104,7 +118,9 @@ def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
         yield registry
 
 
-def image_registry(image: LiveImage, language: str, project: str | Workspace) -> Registry:
+def image_registry(
+    image: LiveImage, language: str, project: str | Workspace, longest_timeout: float | None = None
+) -> Registry:
     """Return the tools that one image has, of every set; it need not be started for that."""
     from gramercy.tools.registry import Registry
     from gramercy.toolsets.core import register_core_tools, register_session_tools
@@ -113,9 +129,12 @@ def image_registry(image: LiveImage, language: str, project: str | Workspace) ->
 
     registry = Registry()
     workspace = Workspace(project) if isinstance(project, str) else project
-    register_core_tools(registry, image, project=workspace)
-    register_project_tools(registry, image, workspace)
-    register_session_tools(registry, image, language=language, workspace=workspace)
+    register_project_tools(registry, image, workspace, longest_timeout=longest_timeout)
+    register_session_tools(
+        registry, image, language=language, workspace=workspace, longest_timeout=longest_timeout
+    )
+    # The last, since their texts name only tools that are there.
+    register_core_tools(registry, image, project=workspace, longest_timeout=longest_timeout)
     return registry
 
 
@@ -220,7 +239,11 @@ class _Checked(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(check_file(path, self.get_data(path)), path)
+        data = check_file(path, self.get_data(path))
+        try:
+            code: CodeType = self.source_to_code(data, path)
+        except ValueError as error:  # Python before 3.11.4 raises it for a null byte
+            raise SyntaxError(str(error), (path, None, None, None)) from None
         return code
 
 

@@ -86,7 +86,7 @@ class Workplace:
     def use_mode(self, mode: Mode) -> None:
         """Ask as much as a mode says from now on."""
         self.mode = mode
-        self.executor = self.executor.with_approver(approver_in(mode, self._approver))
+        self.executor = self.executor.with_approver(approver_in(mode, self._approver, self.tools.of_image))
         self.executor.policy = policy_in(mode, self._policy)
 
     @property

@@ -66,6 +66,7 @@ class Garden:
 def garden_fixture(serve, desk, text_of, monkeypatch):
     """Make a server whose person is offered rules."""
     monkeypatch.setattr("gramercy.mcp.approval.PERSON_SECONDS", 0.0)
+    monkeypatch.setattr("gramercy.mcp.approval.MOST_SECONDS", 0.0)
     return lambda **about: Garden(serve, desk, text_of, Offers(**about))
 
 
@@ -104,7 +105,7 @@ def test_a_changed_call_is_allowed_only_once(garden):
 
 @pytest.mark.parametrize(
     ("client", "first"),
-    [("claude-code", {"action": "decline"}), ("codex-mcp-client", filled(decision="change"))],
+    [("claude-code", {"action": "decline"}), ("codex-mcp-client", filled(decision="allow from now on"))],
 )
 def test_clients_with_small_forms_offer_it_in_the_second(garden, client, first):
     here = garden()

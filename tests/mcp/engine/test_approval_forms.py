@@ -39,6 +39,12 @@ def era(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def reading(monkeypatch):
+    """Let an approval come at once, as if the person had read: what a form says is not about time."""
+    monkeypatch.setattr(approval, "MOST_SECONDS", 0.0)
+
+
 @pytest.fixture
 def unhurried(monkeypatch):
     """Take every answer for a person's, as if it had taken a while."""
@@ -163,19 +169,26 @@ def test_who_declines_in_claude_code_can_say_why_or_change_the_call(answered, er
 CHOICES = {
     "approve": ([filled(decision="approve")], "wiped a", [("a", 1)]),
     "deny": ([filled(decision="deny")], SAID, []),
-    "edit": ([filled(decision="change"), filled(arguments='{"times": 2}')], "[A person changed", [("a", 2)]),
-    "explain": ([filled(decision="change"), filled(reason="later")], f"{SAID}: later", []),
-    "dismiss": ([filled(decision="change"), CANCEL], "wipe was not run: the client dismissed", []),
+    "edit": (
+        [filled(decision="change arguments"), filled(arguments='{"times": 2}')],
+        "[A person changed",
+        [("a", 2)],
+    ),
+    "explain": ([filled(decision="deny, say why"), filled(reason="later")], f"{SAID}: later", []),
+    "dismiss": ([filled(decision="deny, say why"), CANCEL], "wipe was not run: the client dismissed", []),
 }
 
 
+@pytest.mark.contract("clients.forms.codex")
 @pytest.mark.parametrize("case", CHOICES)
 def test_codex_gets_a_menu_it_never_answers_by_itself(answered, era, case):
     """Codex accepts a form without fields by itself when it has full access."""
     wipe = Wipe()
     replies, expected, done = CHOICES[case]
-    said, _ = answered(era, "codex-mcp-client", wipe, *replies)
+    said, forms = answered(era, "codex-mcp-client", wipe, *replies)
     assert (said.startswith(expected), wipe.done) == (True, done)
+    # Codex takes no Enter in an empty text: a second form has no other field beside the one that was chosen.
+    assert [len(fields(form)) for form in forms] == [1] * len(replies)
 
 
 FAULTS = {

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from gramercy import Approved, Denied, Modified, tool
+from gramercy import tool
 from gramercy.execution.shown import read_back
-from gramercy.mcp.pending import ApprovalQueue
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ASKABLE: dict[str, object] = {"elicitation": {}}
@@ -118,71 +117,29 @@ def test_a_client_without_questions_is_told_what_to_do(serve, desk, version, tex
     assert wipe.done == []
 
 
-DECISIONS = [
-    (Approved(by="ann"), "wiped a", ["a"]),
-    ("approved", "wiped a", ["a"]),
-    (Denied("no"), "User denied tool execution: no", []),
-    (Modified({"path": "b"}), "[A person changed the arguments", ["b"]),
-    ("perhaps", "wipe was not run: the approval handler answered", []),
-]
-
-
-async def first_pending(queue):
-    """Wait until somebody is needed."""
-    async with asyncio.timeout(5):
-        while not queue.pending():  # noqa: ASYNC110 - a queue for people has no event
-            await asyncio.sleep(0)
-    return queue.pending()[0]
-
-
-@pytest.mark.parametrize("case", DECISIONS)
-def test_somebody_in_the_process_can_decide_for_clients_that_cannot_ask(serve, desk, version, text_of, case):
-    """guard.md, Channels: the caller's own, then the local console."""
-    decision, said, done = case
-    wipe, queue = Wipe(), ApprovalQueue()
-
-    async def main():
-        client = desk(serve(wipe.tool, approvals=queue), version, principal="eve")
-        answer = client.begin("tools/call", {"name": "wipe", "arguments": {"path": "a"}})
-        pending = await first_pending(queue)
-        assert (pending.tool, pending.arguments, pending.principal) == ("wipe", {"path": "a"}, "eve")
-        assert queue.decide(pending.id, decision) is True
-        assert queue.decide(pending.id, "approved") is False
-        return text_of(client.read("tools/call", await answer))
-
-    assert asyncio.run(main()).startswith(said)
-    assert wipe.done == done
-    assert queue.pending() == []
-
-
-def test_nobody_in_the_process_is_waited_for_without_end(serve, desk, text_of):
-    """Decision 6: a timeout is a denial."""
-    wipe, queue = Wipe(), ApprovalQueue()
-
-    async def main():
-        client = desk(serve(wipe.tool, approvals=queue, patience=0.02), LEGACY)
-        return text_of(await client.call("wipe", {"path": "a"}))
-
-    said = asyncio.run(main())
-    assert said.splitlines()[0] == "wipe was not run: nobody answered within 0.02 s"
-    assert (wipe.done, queue.pending()) == ([], [])
-
-
 def test_a_cancelled_call_no_longer_waits_for_an_approval(serve, desk, version):
     """MCP specification, Cancellation."""
-    wipe, queue = Wipe(), ApprovalQueue()
+    wipe = Wipe()
 
     async def main():
-        client = desk(serve(wipe.tool, approvals=queue), version)
-        answer = client.begin("tools/call", {"name": "wipe", "arguments": {"path": "a"}}, id=1)
-        await first_pending(queue)
-        client.tell("notifications/cancelled", {"requestId": 1})
-        assert await answer is None
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return queue.pending()
+        asked, ended = asyncio.Event(), asyncio.Event()
 
-    assert asyncio.run(main()) == []
+        async def wait(_tool, _arguments):
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        client = desk(serve(wipe.tool, executor={"approval_handler": wait}), version)
+        answer = client.begin("tools/call", {"name": "wipe", "arguments": {"path": "a"}}, id=1)
+        async with asyncio.timeout(60):
+            await asked.wait()
+            client.tell("notifications/cancelled", {"requestId": 1})
+            assert await answer is None
+            await ended.wait()
+
+    asyncio.run(main())
     assert wipe.done == []
 
 

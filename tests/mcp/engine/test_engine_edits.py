@@ -136,10 +136,10 @@ def test_a_write_is_shown_as_a_difference(project, image):
     """Guard, Approval: the person sees the effect preview, a diff for files."""
     person = Person(decision="deny")
     call(project, image, person, "write_file", path="poem.txt", content=AFTER)
-    assert "--- a/poem.txt" in person.question.text
-    assert "| line 30\n| \nWhat it would do:\n| --- a/poem.txt" in person.question.text
-    assert "| -line 3\n| +line three" in person.question.text
-    assert list(person.question.schema["properties"]) == ["decision", "reason", "arguments"]
+    assert "@@ hunk 1, line 3 @@\n-line 3\n+line three\n@@ hunk 2" in person.question.text
+    # Only what changes is shown of a file that is there.
+    assert "line 30" not in person.question.text
+    assert list(person.question.schema["properties"]) == ["decision", "hunk_1", "hunk_2", "reason"]
     call(project, image, person, "write_file", path="new.txt", content="hello\n")
     assert "new.txt is a new file." in person.question.text
     assert not (project / "new.txt").exists()

@@ -217,6 +217,9 @@ def test_a_parked_call_survives_its_connection_but_not_for_ever(serve, desk, tex
             while len(parking):  # noqa: ASYNC110 - nobody is told when a question expires
                 await asyncio.sleep(0.02)
         late = await client.call("greet", **state, requestState=forgotten["requestState"])
+        # A conversation that is over may have a step left, as on Python 3.11.2.
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=60)
         return done, late["error"]["code"], asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(main()) == ("Hello, Alice!", -32602, set())

@@ -245,7 +245,7 @@ def test_a_value_of_none_leaves_only_the_blocks(serve, desk, version):
 def test_blocks_do_not_change_the_text_of_other_callers():
     """Decision 5: content is always a string."""
     show = define_tool("show", "Show.", [], handler=lambda _: PICTURE)
-    result = Executor(Registry([show])).execute({"id": "1", "name": "show"})
+    result = Executor(Registry([show])).execute({"id": "1", "name": "show", "arguments": {}})
     assert result.content == "shown"
     assert result.metadata["structured"] == {"n": 1}
 

@@ -110,6 +110,13 @@ def contents(request: dict[str, object]) -> object:
     return [text]
 
 
+def send_deep(number: object) -> None:
+    # Not by json.dumps, which does not go so deep.
+    nested = "[" * 100_000 + "]" * 100_000
+    sys.stdout.write(f'{{"jsonrpc":"2.0","id":{number},"result":{{"structuredContent":{nested}}}}}\n')
+    sys.stdout.flush()
+
+
 def answer(request: dict[str, object]) -> object:
     method = request["method"]
     if method == "initialize":
@@ -120,6 +127,9 @@ def answer(request: dict[str, object]) -> object:
     if method == "tools/list":
         page: dict[str, object] = {"tools": tools()}
         return {**page, "nextCursor": "more"} if MODE == "pages" else page
+    if MODE == "deep":
+        send_deep(request["id"])
+        return None
     return call(request)
 
 

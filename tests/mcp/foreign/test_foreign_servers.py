@@ -14,6 +14,7 @@ import pytest
 
 from gramercy import Executor, Registry, tool
 from gramercy.mcp.foreign import ForeignError, connect_server, register_foreign
+from tests.support import install
 
 ROOT = Path(__file__).parents[3]
 STRANGER = str(Path(__file__).with_name("stranger.py"))
@@ -160,9 +161,7 @@ else:
 @pytest.fixture(params=["stdio", "http"])
 def official(request, tmp_path):
     """Return how to reach a server that is made with the official SDK."""
-    # Costs nothing when the judges are there.
-    done = subprocess.run([ROOT / "scripts" / "judges"], capture_output=True, timeout=600, check=False)
-    assert done.returncode == 0, f"scripts/judges failed: {done.stderr.decode()[-2000:]}"
+    install("judges")
     program = tmp_path / "official.py"
     program.write_text(SDK_SERVER, encoding="utf-8")
     if request.param == "stdio":

@@ -69,6 +69,16 @@ def test_an_approval_is_void_when_the_definition_changes_meanwhile(stranger, pin
     assert len(asked) > 1
 
 
+@pytest.mark.contract("trust.looks.foreign")
+def test_an_answer_that_is_nested_too_deeply_is_told_at_once(echo):
+    """Minor faults: such an answer was waited for until the deadline."""
+    begun = monotonic()
+    result = echo("deep", timeout=50.0)()
+    assert monotonic() - begun < 25
+    assert "it sent a message that cannot be read" in (result.error or "")
+    assert "nested too deeply" in (result.error or "")
+
+
 def test_a_call_that_hangs_ends_at_its_deadline_and_the_server_is_told(echo, traces):
     """Other servers: a deadline, and cancellation is passed on."""
     begun = monotonic()

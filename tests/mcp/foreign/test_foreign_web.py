@@ -228,3 +228,24 @@ def test_marked_arguments_are_repeated_in_headers():
         "mcp-param-count": "3",
         "mcp-param-flag": "true",
     }
+
+
+@pytest.mark.contract("trust.looks.foreign")
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_an_answer_over_http_that_is_nested_too_deeply_is_told_at_once(host, kind):
+    """Minor faults: such an answer was waited for, or asked for again."""
+
+    def deep(desk, body):
+        nested = "[" * 100_000 + "]" * 100_000
+        text = f'{{"jsonrpc":"2.0","id":{body["id"]},"result":{{"structuredContent":{nested}}}}}'
+        lines = f"data: {text}\n\n" if kind == "text/event-stream" else text
+        desk.reply(200, lines.encode(), content_type=kind)
+
+    server = host(only("tools/call", deep))
+    with (
+        connect_server(url=server.url, name="web", timeout=50.0) as web,
+        pytest.raises(ForeignError) as raised,
+    ):
+        web.call("echo", {})
+    assert "nested too deeply" in str(raised.value)
+    assert sum(body.get("method") == "tools/call" for body, _ in server.seen) == 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,7 @@ async def ask(app, method, sent, body):
     return said
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=bodies, sent=headers, method=st.sampled_from(["POST", "POST", "POST", "GET", "DELETE"]))
 def test_nothing_that_is_sent_is_a_fault_of_ours(body, sent, method):

@@ -12,10 +12,11 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "")
@@ -75,6 +76,8 @@ class Program:
     """What the four have in common. `packages` is where scripts/programs has put them."""
 
     name = ""
+    # What a run without a person has besides, so that its first turn waits for the server.
+    alone: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, packages: Path, node: Path) -> None:
         self.packages = packages / "node_modules"
@@ -103,6 +106,7 @@ class Program:
 
 class ClaudeCode(Program):
     name = "claude-code"
+    alone = MappingProxyType({"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "60000"})
 
     def command(self) -> list[object]:
         return [self.packages / "@anthropic-ai" / f"claude-code-linux-{MACHINE}" / "claude"]
@@ -153,13 +157,15 @@ class Codex(Program):
         file.write_text(re.sub(r"^(args = \[.*)\]$", rf"\1{more}]", written, flags=re.MULTILINE), "utf-8")
 
     def headless(self, *, trusted: bool = True) -> list[object]:
-        return [*self.command(), "exec", "--skip-git-repo-check", *(CODEX_TRUSTS if trusted else []), PROMPT]
+        trusts = CODEX_TRUSTS if trusted else []
+        return [*self.command(), "exec", "--skip-git-repo-check", *CODEX_WAITS, *trusts, PROMPT]
 
     def at_terminal(self) -> list[object]:
         # Without: a background server that stays when the terminal is closed, with our server below it.
         return [*self.command(), "--no-daemon", *CODEX_TRUSTS, PROMPT]
 
 
+CODEX_WAITS = ["-c", "mcp_servers.gramercy.required=true"]
 CODEX_TRUSTS = ["-c", 'mcp_servers.gramercy.default_tools_approval_mode="approve"']
 CODEX = """\
 model = "stand-in"

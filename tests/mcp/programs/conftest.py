@@ -14,10 +14,10 @@ from gramercy.testing.clients import StdioClient
 from tests.mcp.programs.clients import MACHINE, PROGRAMS, Place
 from tests.mcp.programs.screens import Screen
 from tests.mcp.programs.stand_in import Call, Script, StandIn
-from tests.support import until
+from tests.support import install, until
 
 ROOT = Path(__file__).parents[3]
-INSTALLING, RUNNING = 600, 120
+RUNNING = 120
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +25,7 @@ def packages():
     """Install the programs, which costs nothing when they are there, and return where they are."""
     if sys.platform != "linux" or not MACHINE:
         pytest.skip("the client programs are installed for Linux on x64 and arm64 only")
-    done = subprocess.run(
-        [ROOT / "scripts" / "programs"], capture_output=True, timeout=INSTALLING, check=False
-    )
-    assert done.returncode == 0, f"scripts/programs failed: {done.stderr.decode()[-2000:]}"
-    return Path(done.stdout.decode().strip())
+    return Path(install("programs"))
 
 
 @pytest.fixture(scope="module", params=PROGRAMS, ids=lambda program: program.name)
@@ -77,7 +73,7 @@ def run():
     def run(program, place, command):
         done = subprocess.run(
             command,
-            env=program.environment(place),
+            env={**program.environment(place), **program.alone},
             cwd=place.project,
             stdin=subprocess.DEVNULL,
             capture_output=True,

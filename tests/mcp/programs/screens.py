@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-# The programs are big, and two cores may have other work: a start can take half a minute.
-BOUND = 60.0
+# The programs are big, and two cores may have other work: a first turn of opencode was seen to take a minute.
+BOUND = 180.0
 # What comes sooner after a question does not count: with Claude Code no key, lest one approves what was not
 # read, and with gramercy no refusal, since programs that run unattended give one at once.
 READING = 1.5

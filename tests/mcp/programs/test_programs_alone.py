@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from base64 import b64encode
 from dataclasses import dataclass
 
 import pytest
 
-from tests.mcp.programs.clients import ClaudeCode, Codex, Gemini, Place
+from tests.mcp.programs.clients import ClaudeCode, Codex, Gemini, Opencode, Place
 from tests.mcp.programs.edits import AFTER, BEFORE, EDIT, FILE, RULES
 from tests.mcp.programs.stand_in import Call, Script
 from tests.support import png
@@ -129,6 +132,83 @@ def test_claude_code_finds_deferred_tools_by_what_they_do(program, run, make_pla
     run(program, place, program.headless())
     assert call.tool.replace("-", "_") in script.results[0].replace("-", "_")
     assert "=> 42" in script.results[1]
+
+
+# Longer than a program needs to its first turn.
+LATE = '#!/bin/sh\nsleep 3\nexec {command} "$@"\n'
+
+
+@pytest.mark.contract("clients.programs.first")
+@pytest.mark.parametrize("program", [ClaudeCode, Codex], indirect=True, ids=["claude-code", "codex"])
+def test_the_first_turn_waits_for_a_server_that_starts_late(program, run, make_place, evaluation):
+    """How, is on the page of the client: a variable for one, an option for the other."""
+    script, place = make_place(evaluation("6 * 7"))
+    late = place.home / "late"
+    late.write_text(LATE.format(command=sys.executable))
+    late.chmod(0o700)
+    program.set_up(place)
+    settings = place.home / (".claude.json" if isinstance(program, ClaudeCode) else ".codex/config.toml")
+    entered = f'"{sys.executable}"'
+    assert settings.read_text().count(entered) == 1
+    settings.write_text(settings.read_text().replace(entered, f'"{late}"'))
+    run(program, place, program.headless())
+    assert "=> 42" in script.results[0]
+
+
+@pytest.mark.contract("clients.programs.mute")
+@pytest.mark.parametrize("program", [Gemini, Opencode], indirect=True, ids=["gemini", "opencode"])
+def test_without_questions_the_model_is_told_how_an_edit_is_decided(program, tell, run):
+    """It is told instead of left waiting; decided at a terminal, the same call runs when it is made again."""
+    story = tell(EDIT)
+    told = story.script.results[0]
+    assert story.file == BEFORE
+    assert "this client cannot show questions" in told
+    assert "Started with --mode edits" in told
+    assert "`gramercy approvals approve 1`" in told
+    shown = _gramercy(story.place, program, "approvals", "show", "1")
+    code = re.findall(r"--seal (\S+)", shown)[-1]
+    _gramercy(story.place, program, "approvals", "approve", "1", "--seal", code)
+    run(program, story.place, program.headless())
+    assert story.file == AFTER
+    assert "Edited a.py:2" in story.script.results[0]
+
+
+@pytest.mark.contract("clients.programs.mute")
+@pytest.mark.parametrize("program", [Gemini, Opencode], indirect=True, ids=["gemini", "opencode"])
+@pytest.mark.usefixtures("program")
+def test_without_questions_the_offered_mode_makes_edits_at_once(tell):
+    """It is what install offers for these: the client's own question is the approval."""
+    new = Call("write_file", {"path": "b.py", "content": "b = 1\n"})
+    story = tell(EDIT, new, options=("--mode", "edits"))
+    assert story.file == AFTER
+    assert (story.place.project / "b.py").read_text() == "b = 1\n"
+
+
+@pytest.mark.contract("clients.prompts.template")
+@pytest.mark.parametrize("program", [Opencode], indirect=True, ids=["opencode"])
+def test_opencode_fills_a_prompt_with_what_its_person_types(program, run, make_place):
+    """It asks for the prompt as a template, and refuses the command where it gets none."""
+    script, place = make_place()
+    program.set_up(place)
+    *command, _ = program.headless()
+    run(program, place, [*command, "--command", "gramercy:work-in-the-image", "Sort", "beds."])
+    assert "Work in the live image python (Python). The goal: Sort beds." in json.dumps(script.turns[0].body)
+
+
+def _gramercy(place, program, *words):
+    """Run a command as the person does at another terminal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gramercy", *words],
+        env=program.environment(place),
+        cwd=place.project,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 # A library of figures in a few lines: what stands in for matplotlib, of which only this much is looked at.

@@ -22,13 +22,13 @@ from tests.providers.backends import Answer, anthropic_reply, openai_reply
 from tests.providers.judges import sdks
 from tests.providers.service import Service
 from tests.providers.test_conformance import CALL, OTHER
+from tests.support import ROOT, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[3]
 HOME = ROOT / ".venv-judges"
-INSTALLING, ASKING = 600, 30
+ASKING = 30
 KEY = "sk-judges-0123456789"
 CASES = ["plain", "parallel", "both", "limited", "broken", "busy", "malformed", "slow"]
 FAULTS = ["denied", "unknown", "cut text", "cut call"]
@@ -47,8 +47,7 @@ pytestmark = [
 @pytest.fixture(scope="session")
 def judges() -> Path:
     """Install the judges, which costs nothing when they are there."""
-    done = subprocess.run([ROOT / "scripts" / "judges"], capture_output=True, timeout=INSTALLING, check=False)
-    assert done.returncode == 0, f"scripts/judges failed: {done.stderr.decode()[-2000:]}"
+    install("judges")
     return HOME
 
 

@@ -60,6 +60,7 @@ RULES: Final = {
         Rule("A110", _WARNING, "a stored schema differs from the signature"),
         Rule("A111", _INFORMATION, "a tool name is not snake_case"),
         Rule("A112", _ERROR, "a tool is specified as safer than its implementation"),
+        Rule("A113", _INFORMATION, "fields in a list are not portable"),
     )
 }
 

@@ -23,7 +23,7 @@ from gramercy.gram.specification import (
     stored_schema,
     unchecked_specification,
 )
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean
 from gramercy.gram.syntax.reader import gram_sources, read
 from gramercy.gram.syntax.tree import Annotated, Bracket, Node, Path, Reference
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gramercy.gram.lint.diagnostics import Diagnostic
     from gramercy.gram.signatures.signature import TypeSignature
-    from gramercy.gram.syntax.tree import Document, Element, Pattern, Record, Span, Subject
+    from gramercy.gram.syntax.tree import Document, Element, Pattern, Property, Record, Span, Subject
 
 
 class Mismatch(Protocol):
@@ -105,6 +105,7 @@ def _diagnostics(document: Document, findings: Iterable[Finding]) -> list[Diagno
     )
 
 
+_LISTED = 'fields in a list are not portable; where a type says all, write fields:{name:"Text", age:"Int"}'
 Finding: TypeAlias = "tuple[str, str, Span]"
 
 
@@ -121,8 +122,22 @@ def find_repeated_keys(document: Document) -> Iterator[Finding]:
 
 def find_extensions(document: Document) -> Iterator[Finding]:
     """Find syntax that other gram programs refuse."""
+    listed = [each.value_span for record in _records(document) for each in _listed_fields(record)]
     for extension in document.extensions:
-        yield "A108", extension.message, extension.span
+        start, end = extension.span
+        is_field = any(first < start and end < last for first, last in listed)
+        if is_field and extension.message.startswith("a map inside an array"):
+            yield "A113", _LISTED, extension.span
+        else:
+            yield "A108", extension.message, extension.span
+
+
+def _listed_fields(record: Record) -> Iterator[Property]:
+    """Yield the fields that are written as the contract writes them, a list of maps with names and types."""
+    for entry in record.properties:
+        items = entry.value if entry.key == "fields" and isinstance(entry.value, list) else []
+        if items and all(isinstance(item, dict) and {"name", "type"} <= item.keys() for item in items):
+            yield entry
 
 
 def find_repeated_names(document: Document) -> Iterator[Finding]:
@@ -293,8 +308,7 @@ def _reference(element: Element, definitions: dict[str | None, Bracket]) -> Iter
     if not isinstance(element, Reference):
         yield "A107", "expected a tool, an agent or the name of one", element.span
     elif element.identity not in definitions:
-        close = suggest(element.identity, filter(None, definitions))
-        hint = f"did you mean {close[0]!r}?" if close else "define it in this text"
+        hint = did_you_mean(element.identity, filter(None, definitions), "define it in this text")
         yield "A107", f"nothing is named {element.identity!r}: {hint}", element.span
 
 

@@ -2,7 +2,7 @@
 
 A signature is a path of parameter nodes that ends in the node of the result; every arrow points right.
 `()` as the only source takes nothing, and ``({schema: json`…`})`` as the only source gives the whole schema.
-A signature that is derived from a schema or a function always gives the same schema back: what the portable
+A signature that is derived from a schema always gives the same schema back: what the portable
 notation cannot say goes into such an escape, of one parameter when that is enough, of all otherwise.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import GramError, GramSyntaxError, InvalidSchemaError, TypeSignatureError
-from gramercy.gram.functions import function_to_schema, result_to_schema
 from gramercy.gram.json_schema import canonical_schema, compile_schema
 from gramercy.gram.signatures.declaration import default_faults, read_parameter, read_schema, read_type_label
 from gramercy.gram.signatures.parameters import (
@@ -32,7 +31,6 @@ from gramercy.gram.signatures.types import (
     Named,
     RecordOf,
     Type,
-    format_type,
     parse_type,
 )
 from gramercy.gram.syntax.printer import print_gram
@@ -40,7 +38,7 @@ from gramercy.gram.syntax.reader import read
 from gramercy.gram.syntax.tree import EMPTY_SUBJECT, Arrow, Edge, Node, Path, Record, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gramercy.gram.json_schema import Schema
     from gramercy.gram.syntax.tree import Annotated, Bracket, Reference
@@ -208,13 +206,6 @@ def json_schema_to_signature(schema: Schema, *, returns: str = "String") -> str:
     text = TypeSignature((), result, schema).to_gram()
     parse_type_signature(text)
     raise TypeSignatureError("no type signature can say this schema", text, 0)
-
-
-def function_to_signature(function: Callable[..., Any]) -> TypeSignature:
-    """Return the type signature of an annotated Python function."""
-    result = _type_of(result_to_schema(function)) or Named("String")
-    text = json_schema_to_signature(function_to_schema(function), returns=format_type(result))
-    return parse_type_signature(text)
 
 
 def _faithful_text(signature: TypeSignature, schema: Schema) -> str | None:

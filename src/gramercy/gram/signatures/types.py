@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from gramercy.errors import TypeSignatureError
 from gramercy.gram.json_schema import nullable
 from gramercy.gram.suggestion import suggest
+from gramercy.text import cut
 
 if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema
@@ -195,7 +196,7 @@ class _TypeReader:
             self.refuse(f"expected {sign!r}")
 
     def refuse(self, reason: str) -> NoReturn:
-        shown = self.text if len(self.text) <= 60 else self.text[:60] + "…"  # noqa: PLR2004 - one line
+        shown = cut(self.text, 60)
         hint = "types are Text, Int, Double, Bool, Object, Array, `Maybe T`, `[T]`, `{field: T}`"
         raise TypeSignatureError(f"{reason} in the type {shown!r}", self.text, self.offset, hint=hint)
 

@@ -21,6 +21,7 @@ from gramercy.gram.syntax.literals import (
     unescape,
 )
 from gramercy.gram.syntax.tree import Extension
+from gramercy.text import cut
 
 # Keeps recursion far below Python's own limit, however deep the caller already is.
 MAX_DEPTH: Final = 64
@@ -196,7 +197,7 @@ class Scanner:
 
 def shorten(word: str, limit: int = 40) -> str:
     """Cut a word that would drown an error message."""
-    return word if len(word) <= limit else word[:limit] + "…"
+    return cut(word, limit)
 
 
 def hint_for_sign(char: str) -> str | None:

@@ -7,15 +7,20 @@ library alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
 import sys
+import time
 
 # A number to tell the answer by, and the port. The answer repeats the number and comes with a socket.
 REQUEST, ANSWER = struct.Struct("=IH"), struct.Struct("=I")
 LOOPBACK = "127.0.0.1"
 LAST_DESCRIPTOR = 1 << 20
+# All processes of a user may have only so many descriptors on their way together. The keeper gives up a
+# connection after five seconds; an image that uses them up for longer must not end this process.
+PATIENCE, PAUSE = 4.0, 0.01
 
 
 def main() -> None:
@@ -53,7 +58,20 @@ def _answer(line: socket.socket, request: bytes) -> None:
         # The keeper waits for the connection: one that hangs must not hold up the others.
         dialed.settimeout(0)
         dialed.connect_ex((LOOPBACK, port))
-        socket.send_fds(line, [ANSWER.pack(number)], [dialed.fileno()])
+        until = time.monotonic() + PATIENCE
+        while not _sent(line, ANSWER.pack(number), dialed) and time.monotonic() < until:
+            time.sleep(PAUSE)
+
+
+def _sent(line: socket.socket, answer: bytes, dialed: socket.socket) -> bool:
+    """Send an answer with its socket; tell whether there was room for one more on its way."""
+    try:
+        socket.send_fds(line, [answer], [dialed.fileno()])
+    except OSError as error:
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        return False
+    return True
 
 
 if __name__ == "__main__":

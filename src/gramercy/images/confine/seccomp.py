@@ -39,12 +39,21 @@ REFUSED = (
     "acct", "add_key", "bpf", "chroot", "clock_adjtime", "clock_settime", "delete_module",
     "fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "ioperm",
     "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr", "move_mount",
-    "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
+    "msgget", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
     "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
-    "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
-    "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup",
+    "reboot", "request_key", "semget", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
+    "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup", "vmsplice",
 )  # fmt: skip
-ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "openat2")
+# Memory that belongs to no process can be found by no watch: queues and semaphores of System V, pages that a
+# pipe holds (all refused above), files in memory (below), and segments of System V, of which only the small
+# ones that databases lock with can be made.
+ABSENT = (
+    "clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_create", "memfd_secret",
+    "openat2",
+)  # fmt: skip
+LARGEST_SEGMENT = 4096
+# An option of prctl(2): its process could not be looked at, nor what it holds be counted.
+SET_DUMPABLE = 4
 
 # Without namespaces: attributes of files that Landlock does not guard, and means to reach other processes.
 REFUSED_WITHOUT_NAMESPACES = (
@@ -89,6 +98,8 @@ def build_filter(
     rules |= {name: _open_rule(flags, truncation) for name, flags in OPENS.items()}
     rules["clone"] = _refuse_bits(0, NEW_NAMESPACE)
     rules["ioctl"] = _refuse_values(1, PUSH_INPUT, CONTROL_CONSOLE)
+    rules["shmget"] = _refuse_above(1, LARGEST_SEGMENT)
+    rules["prctl"] = [_load_argument(0), (EQUAL, 0, 1, SET_DUMPABLE), PRETEND_DONE, ALLOW]
     # Without namespaces every unix socket of the host has a path in reach, and no rule of Landlock is about
     # connecting to it. Pairs of sockets are another call.
     families = (*((UNIX,) if namespaces else ()), *((INET, INET6, NETLINK) if namespaces or network else ()))
@@ -161,6 +172,12 @@ def _refuse_bits(index: int, bits: int) -> list[Instruction]:
     return [_load_argument(index), (ANY_BIT, 0, 1, bits), REFUSE, ALLOW]
 
 
+def _refuse_above(index: int, most: int) -> list[Instruction]:
+    """Refuse a number of 64 bits above one of 32."""
+    upper = (LOAD, 0, 0, 16 + 8 * index + 4)
+    return [upper, (EQUAL, 0, 2, 0), _load_argument(index), (AT_LEAST, 0, 1, most + 1), REFUSE, ALLOW]
+
+
 def _refuse_values(index: int, *values: int) -> list[Instruction]:
     tests = [(EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
     return [_load_argument(index), *tests, ALLOW, REFUSE]
@@ -221,6 +238,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "ftruncate": (77, 46),
     "futimesat": (261, None),
     "init_module": (175, 105),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
@@ -239,6 +258,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "listen": (50, 201),
     "lremovexattr": (198, 15),
     "lsetxattr": (189, 6),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
     "migrate_pages": (256, 238),
     "mkdir": (83, None),
     "mkdirat": (258, 34),
@@ -268,6 +289,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "pidfd_getfd": (438, 438),
     "pidfd_send_signal": (424, 424),
     "pivot_root": (155, 41),
+    "prctl": (157, 167),
     "prlimit64": (302, 261),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
@@ -328,4 +350,5 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "utimes": (235, None),
     "vfork": (58, None),
     "vhangup": (153, 58),
+    "vmsplice": (278, 75),
 }

@@ -5,26 +5,36 @@ The types that are published name paths as text that can be shown: names come fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import stat
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gramercy.images.files.states import ABSENT, LARGEST_FILE, State
+from gramercy.text import reveal_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from gramercy.images.files.doubts import Sight
     from gramercy.images.files.store import Snapshot, Store
 
 # What one call may change and have taken back. To keep 5,000 files takes about a second of its time.
 MOST_PATHS = 5_000
 MOST_BYTES = 256 << 20
+# Files whose growth is counted; each one more is taken for as much as the smallest.
+MOST_COUNTED, LEAST_SPACE = 100_000, 4096
 # Of a name in an answer; longer ones are cut in the middle.
 LONGEST_NAME = 300
 
 Change = Literal["created", "changed", "deleted", "mode"]
 Outcome = Literal["back", "gone", "left alone"]
+UNHEARD = State(
+    "left_out", reason="it changed without being heard of before, by the call or by another program"
+)
+OTHER_NAMES = "it has other names (hard links) that are not known"
 KINDS = {"file": "a file", "link": "a symbolic link", "directory": "a directory"}
 
 
@@ -49,13 +59,15 @@ class FileOutcome(msgspec.Struct, frozen=True):
 class ChangeSet:
     """The paths that a call changed, each with its state before and after.
 
-    `missing` says why there are more changes than these; `origin` keeps what this one was made from alive.
+    `missing` says why there may be more changes than these; `remarks` is what else there is to say of a path;
+    `origin` keeps what this one was made from alive.
     """
 
     pairs: Mapping[str, tuple[State, State]]
     certain: bool = True
     missing: str = ""
     origin: ChangeSet | None = None
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.pairs or self.missing)
@@ -67,22 +79,54 @@ class ChangeSet:
     def turned(self) -> ChangeSet:
         """Return the changes that lead the other way."""
         pairs = {path: (after, before) for path, (before, after) in self.pairs.items()}
-        return ChangeSet(pairs, self.certain, self.missing, self)
+        return ChangeSet(pairs, self.certain, self.missing, self, self.remarks)
+
+    def parted(self, is_first: Callable[[str], bool]) -> tuple[ChangeSet, ChangeSet]:
+        """Return the changes of the paths for which that holds, and the others."""
+        first = {path: pair for path, pair in self.pairs.items() if is_first(path)}
+        if not first:
+            return ChangeSet({}), self
+        rest = {path: pair for path, pair in self.pairs.items() if path not in first}
+        return (
+            ChangeSet(first, self.certain, "", self, self.remarks),
+            ChangeSet(rest, self.certain, self.missing, self, self.remarks),
+        )
 
     def told(self) -> list[FileChange]:
         """Return what is published of it, by path."""
         return [
-            FileChange(shown(path), _change(*pair), _note(*pair), self.certain)
+            FileChange(shown(path), _change(*pair), self._said(path, *pair), self.certain)
             for path, pair in sorted(self.pairs.items())
         ]
+
+    def _said(self, path: str, before: State, after: State) -> str:
+        return ", ".join(filter(None, (_note(before, after), self.remarks.get(path))))
+
+
+@dataclass(slots=True)
+class Linked:
+    """A file with several names that is written: its state before that, how many names, and those known."""
+
+    before: State
+    count: int
+    names: set[str]
 
 
 class Collector:
     """The paths that a call is about to change, each with its state before the first change."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_ours: Callable[[str, int], bool] | None = None) -> None:
         self._store = store
+        # Whether a tool or an undo changed a path at a time, in nanoseconds: that is no unheard change.
+        self._is_ours = is_ours
         self._before: dict[str, State] = {}
+        # Paths as they came, to pass over those that come again.
+        self._noted: set[str | bytes] = set()
+        self._linked: dict[tuple[int, int], Linked] = {}
+        self._remarks: dict[str, str] = {}
+        self._unheard: set[str] = set()
+        # Since when a file may have changed before it was noted, in nanoseconds; 0 for never.
+        self.doubted_since = 0
         self._bytes = 0
         self.missing = ""
         store.hold(self)
@@ -93,6 +137,9 @@ class Collector:
 
     def note(self, path: str | bytes, most: int = LARGEST_FILE) -> None:
         """Keep the state of a path, once; paths that are not the project's are not noted."""
+        if path in self._noted:
+            return
+        self._noted.add(path)
         name = self._store.relative(path)
         if name is None or name in self._before:
             return
@@ -103,6 +150,65 @@ class Collector:
             state = self._store.keep(name, self._room(most))
             self._before[name] = state
         self._bytes += state.size if state.kind == "file" else 0
+        if self.doubted_since:
+            changed = changed_at(path)
+            if changed >= self.doubted_since and not (self._is_ours and self._is_ours(name, changed)):
+                self._unheard.add(name)
+
+    def renew(self, name: str) -> None:
+        """Keep the state that an undo has given a path, where the one before was noted."""
+        if name in self._before:
+            with self._store.lock:
+                self._before[name] = self._store.keep(name, self._room(LARGEST_FILE))
+            self._unheard.discard(name)
+
+    def note_links(self, path: str) -> None:
+        """Keep what a file is that has other names, before it is written by this one."""
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return
+        if found.st_nlink <= 1 or stat.S_ISDIR(found.st_mode):
+            return
+        name, inode = self._store.relative(path), (found.st_dev, found.st_ino)
+        if name is None:
+            return
+        if inode not in self._linked:
+            # Under this name another file may have been noted.
+            with self._store.lock:
+                self._linked[inode] = Linked(self._store.keep(name), found.st_nlink, set())
+        self._linked[inode].names.add(name)
+
+    def find_links(self, sight: Sight) -> None:
+        """Take the other names of a file that was written for changed too; say where some are not known."""
+        for path, found in sight.files.items():
+            if (linked := self._linked.get((found.st_dev, found.st_ino))) is not None:
+                linked.names.add(path)
+                self._before.setdefault(path, linked.before)
+                linked.count = max(linked.count, found.st_nlink)
+        for linked in self._linked.values():
+            if len(linked.names) < linked.count:
+                self._remarks |= dict.fromkeys(linked.names, OTHER_NAMES)
+
+    @property
+    def has_links(self) -> bool:
+        """Tell whether a file was written that has other names."""
+        return bool(self._linked)
+
+    def has_heard(self, path: str, found: os.stat_result) -> bool:
+        """Tell whether a path that changed is noted, holds a noted one, or is another name of one."""
+        if path in self._before or (found.st_dev, found.st_ino) in self._linked:
+            return True
+        return stat.S_ISDIR(found.st_mode) and any(name.startswith(f"{path}/") for name in self._before)
+
+    def has_noted(self, name: str) -> bool:
+        """Tell whether a path is noted, as seen from the project."""
+        return name in self._before
+
+    def add_unheard(self, paths: Iterable[str], missing: str) -> None:
+        """Take in what changed without being heard of, and why there may be more."""
+        self._unheard.update(paths)
+        self.missing = self.missing or missing
 
     def note_moved(self, old: str | bytes, new: str | bytes) -> None:
         """Keep the states of two paths of which one will become the other, with all that is below them."""
@@ -125,7 +231,7 @@ class Collector:
     def finish(self, *, certain: bool = True) -> ChangeSet:
         """Compare all noted paths with what they are now, and keep that too, so that undo loses nothing."""
         pairs: dict[str, tuple[State, State]] = {}
-        made = ChangeSet(pairs, certain, self.missing)
+        made = ChangeSet(pairs, certain, self.missing, remarks=self._remarks)
         self._store.hold(made)
         for path, before in self._before.items():
             # What was kept as a larger file by a tool is read again by the same measure.
@@ -134,7 +240,56 @@ class Collector:
                 after = self._store.keep(path, most)
                 if after != before:
                     pairs[path] = (before, after)
+        pairs.update((path, (UNHEARD, UNHEARD)) for path in self._unheard)
         return made
+
+
+class Written:
+    """How much calls have written into a project: the growth of the files that were opened for writing.
+
+    Paths come from the listener's thread, the watch over the bounds asks for the size.
+    """
+
+    def __init__(self, project: str) -> None:
+        self.project = project
+        # What each had in blocks before; a path that was moved goes on under its new name.
+        self._before: dict[str, int] = {}
+        self._uncounted = 0
+
+    def forget(self) -> None:
+        """Count from now on."""
+        self._before, self._uncounted = {}, 0
+
+    def note(self, path: str) -> None:
+        """Take note that a file is about to be written."""
+        if path in self._before:
+            return
+        if len(self._before) < MOST_COUNTED:
+            self._before[path] = _space(path)
+        else:
+            self._uncounted += LEAST_SPACE
+
+    def note_moved(self, old: str, new: str) -> None:
+        """Take note that a file or directory is about to get another name."""
+        if not new.startswith(self.project):
+            return
+        for path in [path for path in self._before if path == old or path.startswith(f"{old}/")]:
+            self._before[new + path[len(old) :]] = self._before[path]
+
+    def size(self) -> int:
+        """Return by how many bytes the files have grown."""
+        grown = sum(max(0, _space(path) - before) for path, before in list(self._before.items()))
+        return grown + self._uncounted
+
+
+def _space(path: str) -> int:
+    """Return what a file takes: of a sparse one its blocks; what a file system adds ahead does not count."""
+    try:
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of many files, where paths cost more
+    except OSError:
+        return 0
+    blocks = found.st_blocks * 512
+    return blocks if blocks <= found.st_size else max(found.st_size, blocks - found.st_size)
 
 
 def compared(store: Store, before: Snapshot, after: Snapshot) -> ChangeSet:
@@ -151,10 +306,19 @@ def compared(store: Store, before: Snapshot, after: Snapshot) -> ChangeSet:
 
 
 def shown(path: str) -> str:
-    """Return a name as one line of printable text."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
+    """Return a name as one line that hides nothing, of a long one the beginning and the end."""
+    text = reveal_line(path)
     half = LONGEST_NAME // 2
     return text if len(text) <= LONGEST_NAME else f"{text[:half]}…{text[-half:]}"
+
+
+def changed_at(path: str | bytes) -> int:
+    """Return when a file was changed last, in nanoseconds; 0 for a directory or nothing."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return 0 if stat.S_ISDIR(found.st_mode) else found.st_ctime_ns
 
 
 def _text(path: str | bytes) -> str:

@@ -11,67 +11,73 @@ import contextlib
 import dataclasses
 import os
 import threading
-from dataclasses import dataclass, field
-from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
+from pathlib import Path, PurePath
+from time import CLOCK_BOOTTIME, clock_gettime, perf_counter, time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from gramercy.errors import FileStoreError
 from gramercy.images.environment import Files
-from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
-from gramercy.images.files.listener import RENAMES, Listener, listen
-from gramercy.images.files.others import (
-    Others,
+from gramercy.images.files.changes import (
+    UNHEARD,
+    ChangeSet,
+    Collector,
+    FileChange,
+    FileOutcome,
+    Written,
+    changed_at,
+    compared,
+    shown,
+)
+from gramercy.images.files.doubts import TICK_NS, Doubts, look_through, settled
+from gramercy.images.files.holding import (
+    MOST_PROCESSES,
+    Held,
     Positions,
     inodes,
+    leader_of,
     positions,
     set_positions,
-    written_by,
 )
+from gramercy.images.files.listener import LINKS, RENAMES, WRITERS, Host, Listener, listen
+from gramercy.images.files.others import Others
 from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.states import State
 from gramercy.images.files.store import Store, files_directory
 from gramercy.images.files.telling import outcomes_text
+from gramercy.images.files.trails import Trail, common_of, depth_of, left_alone, way
+from gramercy.images.files.whole import own_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gramercy.images.files.changes import Change
+    from gramercy.images.files.doubts import Doubt
     from gramercy.images.files.listener import Stop
     from gramercy.images.files.store import Snapshot
     from gramercy.images.processes import Family
-    from gramercy.images.walls import Sentry
+    from gramercy.images.sentry import Sentry
 
 # Written whenever a module is imported, and checked against its source: it tells nobody anything.
 UNTOLD = "/__pycache__/"
 CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
+STAYS = "stays"
 SAVED_TOO = "another program saved it during the call"
 IN_BACKGROUND = "it was written in the background"
+BY_PRODUCT = "test runners keep it for themselves"
+# What test runners write beside what tests do; a change of it alone is not worth an undo.
+BY_PRODUCTS = frozenset({".pytest_cache", ".hypothesis", ".benchmarks", ".tox", ".nox", "htmlcov"})
+COVERAGE = ".coverage"
 # What a preview tried to write: as many as a person reads.
 MOST_ATTEMPTS = 50
-# Processes of one call that are remembered at a time: more live ones than a sandbox allows.
-MOST_PROCESSES = 2_000
 # The start of a process is known in ticks of 10 ms.
 TICK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
+# Of a process of an image; SBCL has one for finalizers.
+USUAL_THREADS = {"sbcl": 2}
+UNKNOWN = "Not all files that changed are known"
 OFF = "the project has too many files to be compared before and after every call"
-
-
-@dataclass(eq=False, slots=True)
-class Trail:
-    """What one call changed, and the changes before it; `why_left` says why it is never taken back, if so.
-
-    `before` and `after` are the positions in files that were open then, which copies of a process share.
-    """
-
-    changes: ChangeSet
-    previous: Trail | None = None
-    depth: int = 1
-    why_left: str = ""
-    before: Positions = field(default_factory=dict)
-    after: Positions = field(default_factory=dict)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -79,6 +85,12 @@ class Account(msgspec.Struct, frozen=True):
 
     files: list[FileChange] = []
     notes: list[str] = []
+    unknown: list[str] = []
+
+    @property
+    def unknown_text(self) -> str:
+        """Why not all that changed is known; empty if it is."""
+        return "; ".join(self.unknown)
 
 
 NOTHING = Account()
@@ -89,8 +101,8 @@ class Call(NamedTuple):
 
     started: float
     pid: int
-    # Why what it changes is only told of; empty for an evaluation.
-    why_left: str = ""
+    # Whether it runs tests, whose by-products stay.
+    is_suite: bool = False
 
 
 class Ledger:
@@ -99,11 +111,13 @@ class Ledger:
     Without a listener the whole project is compared before and after each call.
     """
 
-    def __init__(self, store: Store, *, compares: bool = False) -> None:
+    def __init__(self, store: Store, *, compares: bool = False, threads: int = 1) -> None:
         self.store = store
+        self._doubts = Doubts(threads)
         self.head: Trail | None = None
         self.compares = compares
         self._prefix = f"{store.root}/".replace("//", "/")
+        self.written = Written(self._prefix)
         self._lock = threading.Lock()
         # Set without a call of `begin` or `finish` as long as nothing stirs, which is the way of most calls.
         self.call: Call | None = None
@@ -112,63 +126,88 @@ class Ledger:
         self._collectors: dict[str, Collector] = {}
         self._preview = 0
         self._attempts: dict[str, FileChange] = {}
-        self._unread = ""
-        # Files that a process may write without another stop, and whether that is the live process.
-        self._held: dict[str, bool] = {}
+        # Why not all that changed on the last way to a state is known.
+        self.unknown = ""
+        self._held = Held(self._prefix)
         self._positions: Positions = {}
-        self._writers: set[int] = set()
-        self._has_held = False
         self._others = Others()
         self._before: Snapshot | None = None
+        # When the last way to a state changed paths and the directories above them, in nanoseconds.
+        self._ours: dict[str, int] = {}
+        self._tools = own_writes(store.root)
 
-    def heard(self, stop: Stop | None) -> None:
-        """Keep the states of the paths that a call is about to change; called by the listener."""
-        if stop is None:
-            self._unread, self.is_stirred = "some of its system calls could not be read", True
-            return
-        if stop.call == "io_uring_setup":
-            self._unread, self.is_stirred = "it used io_uring, whose writes are not seen", True
-        paths = [path for path in stop.paths if path.startswith(self._prefix) and UNTOLD not in f"{path}/"]
-        if not paths:
-            return
+    def follow(self, workers: Callable[[], set[int]]) -> None:
+        """Look at the processes that evaluated code has started for what they hold open."""
+        self._held.workers = workers
+
+    def stopping(self, pid: int) -> None:
+        """Look at who could change the paths of a stop; called by the listener before it reads them."""
         with self._lock:
-            kind = self._kinds.get(stop.pid) or self._kind(stop.pid)
-            if kind is PREVIEW:
-                self._attempted(stop, paths)
-                return
-            self.is_stirred = True
-            if stop.opens:
-                self._note_writer(stop.pid)
-            self._expect(stop, paths)
-            collector = self._collector(kind)
-            if stop.call in RENAMES and len(stop.paths) == 2:  # noqa: PLR2004 - old and new
-                collector.note_moved(*stop.paths)
-            for path in paths:
-                collector.note(path)
+            self._doubts.expect(pid, self.call)
 
-    def _note_writer(self, pid: int) -> None:
-        """Remember who may have a file open; of a call that starts very many processes, those that live."""
-        self._writers.add(pid)
-        if len(self._writers) > MOST_PROCESSES or len(self._kinds) > MOST_PROCESSES:
-            self._writers = {each for each in self._writers if os.path.exists(f"/proc/{each}")}
+    def heard(self, stop: Stop) -> None:
+        """Keep the states of the paths that a call is about to change; called by the listener."""
+        inside = [path for path in stop.paths if path.startswith(self._prefix)]
+        self._count(stop, inside)
+        paths = [path for path in inside if UNTOLD not in f"{path}/"]
+        with self._lock:
+            if not self._preview:
+                self._doubts.hear(stop)
+                if self._doubts.since:
+                    self.is_stirred = True
+            if paths:
+                self._take(stop, paths)
+
+    def _count(self, stop: Stop, paths: list[str]) -> None:
+        """Have counted how much is written, also to files that are not told of."""
+        if stop.opens:
+            for path in paths:
+                self.written.note(path)
+        elif stop.call in RENAMES and len(paths) == 2:  # noqa: PLR2004 - old and new
+            self.written.note_moved(*paths)
+
+    def _take(self, stop: Stop, paths: list[str]) -> None:
+        if len(self._kinds) > MOST_PROCESSES:
             self._kinds.clear()
+        kind = self._kinds.get(stop.pid) or self._kind(stop.pid)
+        if kind is PREVIEW:
+            self._attempted(stop, paths)
+            return
+        self.is_stirred = True
+        if stop.opens:
+            self._held.note(stop.pid, paths[-1])
+        self._expect(stop, paths)
+        self._note(stop, paths, self._collector(kind))
+
+    def _note(self, stop: Stop, paths: list[str], collector: Collector) -> None:
+        collector.doubted_since = self._doubts.since
+        if stop.call in RENAMES and len(stop.paths) == 2:  # noqa: PLR2004 - old and new
+            collector.note_moved(*stop.paths)
+        for path in paths:
+            collector.note(path)
+            if stop.call in WRITERS:
+                collector.note_links(path)
 
     def _expect(self, stop: Stop, paths: list[str]) -> None:
         """Count a save, so that those of others can be told from it."""
         if not self._collectors:
             self._others.begin()
-        if stop.opens or stop.call in RENAMES:
-            self._others.expect(paths[-1], is_rename=not stop.opens)
+        if stop.opens:
+            self._others.expect(paths[-1], is_rename=False)
+        elif stop.call in RENAMES:
+            for path in stop.paths if stop.exchanges else stop.paths[1:]:
+                if path in paths:
+                    self._others.expect(path, is_rename=True)
 
     def _collector(self, kind: str) -> Collector:
         found = self._collectors.get(kind)
         if found is None:
-            found = self._collectors[kind] = Collector(self.store)
+            found = self._collectors[kind] = Collector(self.store, self._is_ours)
         return found
 
     def _kind(self, pid: int) -> str:
         """Tell for whom a thread acts: for the call under way, for an earlier one, or for a preview."""
-        leader = _leader(pid)
+        leader = leader_of(pid)
         if leader == self._preview:
             kind = PREVIEW
         elif self.call is None:
@@ -180,18 +219,23 @@ class Ledger:
         self._kinds[pid] = kind
         return kind
 
-    def begin(self, pid: int, why_left: str = "") -> None:
-        """Note that a call begins, in this process; what is held open can be written without a stop.
-
-        `why_left` says why its changes are not to be taken back.
-        """
+    def begin(self, pid: int, *, is_suite: bool = False) -> None:
+        """Note that a call begins, in this process; what is held open can be written without a stop."""
         with self._lock:
             self._kinds.clear()
-            for path, is_live in self._held.items():
-                self._collector(CALL if is_live else BACKGROUND).note(path)
-            held = {path for path, is_live in self._held.items() if is_live}
+            if not self._collectors:
+                # What is held open makes some: then no first stop would forget what came before the call.
+                self._others.begin()
+            for path, is_live in self._held.files.items():
+                collector = self._collector(CALL if is_live else BACKGROUND)
+                collector.note(path)
+                collector.note_links(path)
+                self.written.note(path)
+            held = {path for path, is_live in self._held.files.items() if is_live}
             self._positions = positions(pid, held) if held else {}
-            self.call = Call(perf_counter(), pid, why_left)
+            self.call = Call(perf_counter(), pid, is_suite)
+            if self._held.is_nameless:
+                self._doubts.suspect()
         if self.compares:
             self._before = self.store.snapshot(self._before)
 
@@ -200,31 +244,59 @@ class Ledger:
 
         `pid` is the live process where no call was under way.
         """
+        self.written.forget()
         with self._lock:
             call, self.call = self.call, None
             self._kinds.clear()
             collectors, self._collectors = self._collectors, {}
-            unread, self._unread = self._unread, ""
-            self.is_stirred = bool(self._held or self.compares)
-        if not collectors and not unread and not self.compares:
+            doubt = self._doubts.take()
+            self.is_stirred = self._rests_on
+        self._settle(doubt, collectors, call)
+        if not collectors and not self._rests_on:
             return NOTHING
-        account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
+        account = Account([], [], [])
         self._look_at_held(call.pid if call is not None else pid)
-        saved = self._others.savers(self._held) if self._others.is_sure else None
+        saved = self._others.savers(self._held.files) if self._others.is_sure else None
         first = self.head
         if BACKGROUND in collectors:
-            changes = collectors[BACKGROUND].finish(certain=not unread)
-            self._add(changes, account, IN_BACKGROUND)
+            self._add(self._finished(collectors[BACKGROUND]), account, IN_BACKGROUND)
         if CALL in collectors:
-            changes = self._without_saves(collectors[CALL].finish(certain=not unread), saved)
-            self._add(changes, account, call.why_left if call is not None else "")
+            why = UNHEARD.reason if collectors[CALL].doubted_since else SAVED_TOO
+            changes = self._without_saves(self._finished(collectors[CALL]), saved, why)
+            if call is not None and call.is_suite:
+                by_products, changes = changes.parted(_is_by_product)
+                self._add(by_products, account, BY_PRODUCT)
+            self._add(changes, account)
         if self._positions and call is not None:
             self._note_positions(call.pid, first)
         if self.compares and call is not None:
             self._compare(account)
         return account
 
-    def _without_saves(self, changes: ChangeSet, saved: set[str] | None) -> ChangeSet:
+    def _settle(self, doubt: Doubt | None, collectors: dict[str, Collector], call: Call | None) -> None:
+        """Look for what changed unheard, and let it be a part of what the call or the background changed."""
+        known = tuple(collectors.values())
+
+        def is_heard(path: str, found: os.stat_result) -> bool:
+            is_heard = any(one.has_heard(path, found) for one in known)
+            return is_heard or self._is_ours(path, found.st_ctime_ns)
+
+        found = settled(doubt, self.store.root, is_heard)
+        adrift = self._held.adrift
+        since = time_ns() - TICK_NS - int((perf_counter() - call.started) * 1e9) if adrift and call else 0
+        names = {path[len(self._prefix) :] for path in adrift if since and changed_at(path) >= since}
+        names = {name for name in names if not any(one.has_noted(name) for one in known)}
+        if found.paths or found.reason or names:
+            kind = CALL if call is not None else BACKGROUND
+            made = collectors.get(kind) or collectors.setdefault(kind, Collector(self.store))
+            made.add_unheard((*found.paths, *names), found.reason)
+
+    def _finished(self, collector: Collector) -> ChangeSet:
+        if collector.has_links:
+            collector.find_links(look_through(self.store.root))
+        return collector.finish()
+
+    def _without_saves(self, changes: ChangeSet, saved: set[str] | None, why: str) -> ChangeSet:
         """Return the changes, with what others have saved too marked as not to be touched."""
         if saved is None:
             return dataclasses.replace(changes, certain=False)
@@ -232,20 +304,22 @@ class Ledger:
         if not names:
             return changes
         pairs = {
-            path: (before, State("left_out", reason=SAVED_TOO) if path in names else after)
+            path: (before, State("left_out", reason=why) if path in names else after)
             for path, (before, after) in changes.pairs.items()
         }
-        return ChangeSet(pairs, changes.certain, changes.missing, changes)
+        return dataclasses.replace(changes, pairs=pairs, origin=changes)
 
     def _add(self, changes: ChangeSet, account: Account, why_left: str = "") -> None:
         if not changes:
             return
-        self.head = Trail(changes, self.head, _depth(self.head) + 1, why_left)
+        self.head = Trail(changes, self.head, depth_of(self.head) + 1, why_left)
         if changes.missing:
-            account.notes.append(f"Not all files that changed are known: {changes.missing}.")
+            account.unknown.append(changes.missing)
+            account.notes.append(f"{UNKNOWN}: {changes.missing}.")
         for change in changes.told():
-            if why_left is IN_BACKGROUND:
-                note = f"{BACKGROUND}, {change.note}" if change.note else BACKGROUND
+            if why_left:
+                why = BACKGROUND if why_left is IN_BACKGROUND else STAYS
+                note = f"{why}, {change.note}" if change.note else why
                 change = msgspec.structs.replace(change, note=note)  # noqa: PLW2901 - the same with a note
             account.files.append(change)
 
@@ -262,23 +336,18 @@ class Ledger:
             self._add(compared(self.store, before, after), account)
         else:
             self.compares = False
+            account.unknown.append(OFF)
             account.notes.append(f"From here on the files that calls change are not known: {OFF}.")
 
     def _look_at_held(self, own: int) -> None:
-        """Find the files that are still open for writing, where any was opened since they were looked for."""
-        if not self._writers and not self._held:
-            return
-        others = {leader for leader in map(_leader, self._writers) if leader not in (0, own)}
-        self._held = {path: False for pid in others for path in self._open_in(pid)}
-        if own:
-            self._held |= dict.fromkeys(self._open_in(own), True)
-        self._writers = others if self._held else set()
-        self._has_held = self._has_held or bool(self._held)
+        self._held.look(own)
         with self._lock:
-            self.is_stirred = bool(self._held or self._collectors or self.compares)
+            self.is_stirred = bool(self._rests_on or self._collectors)
 
-    def _open_in(self, pid: int) -> set[str]:
-        return {path for path in written_by(pid) if path.startswith(self._prefix)}
+    @property
+    def _rests_on(self) -> bool:
+        """Whether files can be written without another stop, so that every call is looked after."""
+        return bool(self._held or self._doubts or self.compares)
 
     def begin_preview(self, pid: int) -> None:
         """Note that what this process tries to write is to be listed, and will not happen."""
@@ -302,7 +371,9 @@ class Ledger:
         return list(attempts.values())
 
     def _attempted(self, stop: Stop, paths: list[str]) -> None:
-        for path in paths[: MOST_ATTEMPTS - len(self._attempts)]:
+        # A link leaves what it is made of as it is.
+        made = paths[-1:] if stop.call in LINKS else paths
+        for path in made[: MOST_ATTEMPTS - len(self._attempts)]:
             name = path[len(self._prefix) :]
             change: Change = "changed" if os.path.lexists(path) else "created"
             if stop.call.startswith(("unlink", "rmdir")):
@@ -315,19 +386,22 @@ class Ledger:
         Unless it `moves` them, say that they are left.
         """
         self.finish(pid)
-        if self._has_held:
+        if self._held.is_known:
             # A state may have files open that were closed since.
-            self._held = dict.fromkeys(self._open_in(pid), True)
+            self._held.files.clear()
+            self._held.add(pid)
             self.is_stirred = self.is_stirred or bool(self._held)
         outcomes: dict[str, FileOutcome] = {}
-        back, again = self._way(goal)
+        self._ours.clear()
+        back, again = way(self.head, goal)
+        self.unknown = next((link.changes.missing for link in [*back, *again] if link.changes.missing), "")
         if not moves:
             paths = {path for link in [*back, *again] for path in link.changes.pairs}
             return [FileOutcome(shown(path), "left alone", "as asked") for path in sorted(paths)]
         held = inodes(pid) if back or again else set()
         places: Positions = {}
         for link in back:
-            outcomes |= _left(link) if link.why_left else self._restored(link.changes, held)
+            outcomes |= left_alone(link) if link.why_left else self._restored(link.changes, held)
             places |= link.before
         for link in again:
             outcomes |= {} if link.why_left else self._restored(link.changes.turned(), held)
@@ -338,25 +412,30 @@ class Ledger:
         return list(outcomes.values())
 
     def _restored(self, changes: ChangeSet, held: set[tuple[int, int]]) -> dict[str, FileOutcome]:
-        return {each.path: each for each in restore(self.store, changes, held_open=held)}
+        outcomes = {each.path: each for each in restore(self.store, changes, held_open=held)}
+        for path in changes.pairs:
+            if outcomes[shown(path)].outcome != "left alone":
+                self._note_own(path)
+        return outcomes
 
-    def _way(self, goal: Trail | None) -> tuple[list[Trail], list[Trail]]:
-        """Return the links to take back, newest first, and those to do again after that."""
-        back, again, here = [], [], self.head
-        while here is not goal:
-            if here is not None and _depth(here) >= _depth(goal):
-                back.append(here)
-                here = here.previous
-            elif goal is not None:
-                again.append(goal)
-                goal = goal.previous
-        return back, again[::-1]
+    def _is_ours(self, path: str, changed: int) -> bool:
+        """Tell whether a path that changed at a time, in nanoseconds, is as an undo or a tool left it."""
+        return self._ours.get(path) == changed or self._tools.has_left(path, changed, self.store.look)
+
+    def _note_own(self, path: str) -> None:
+        """Take a path as the undo has left it for known: a process in the background may have it open."""
+        for place in (path, *map(str, PurePath(path).parents[:-1])):
+            with contextlib.suppress(OSError):
+                self._ours[place] = os.lstat(f"{self._prefix}{place}").st_ctime_ns
+        with self._lock:
+            for collector in self._collectors.values():
+                collector.renew(path)
 
     def tidy(self, kept: Iterable[Trail | None]) -> None:
         """Forget what came before all kept states: no way leads there any more."""
         common = self.head
         for trail in kept:
-            common = _common(common, trail)
+            common = common_of(common, trail)
         if common is not None:
             common.previous = None
 
@@ -366,91 +445,67 @@ class Ledger:
         self.store.close()
 
 
-def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChange]:
-    """Return what calls changed from one state to a later one."""
-    found: dict[str, FileChange] = {}
-    while trail is not None and trail is not earlier and trail.depth > _depth(earlier):
-        if not trail.why_left:
-            found = {change.path: change for change in trail.changes.told()} | found
-        trail = trail.previous
-    return list(found.values())
-
-
 def watch(
-    family: Family, ledger: Ledger | None, may_fork: Callable[[int], bool]
+    family: Family,
+    ledger: Ledger | None,
+    may_fork: Callable[[int], bool],
+    may_watch: Callable[[], bool],
+    workers: Callable[[], set[int]],
 ) -> tuple[Ledger | None, list[str]]:
     """Return the ledger of what the processes of a family change, and notes for the user.
 
-    `may_fork` is asked, with its number, before one of them makes another one.
+    `may_fork` is asked, with its number, before one of them makes another one, `may_watch` before one
+    makes an inotify instance; `workers` tells those that evaluated code has started.
     """
     grants = family.program.grants
     if grants.project is None or grants.files is Files.READ:
-        heard = listen(family.zygote, lambda _stop: None, lambda _pid: False, may_fork)
+        heard = listen(family.zygote, Host(may_fork, may_watch))
         family.listener = heard if isinstance(heard, Listener) else None
         return None, []
     notes: list[str] = []
     try:
-        ledger = ledger or _opened(grants.project, notes)
+        ledger = ledger or _opened(family, grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses, may_fork)
+    told = _heard_by(ledger, family.sentry)
+    heard = listen(family.zygote, Host(may_fork, may_watch, ledger.stopping, told, ledger.refuses))
     if isinstance(heard, Listener):
         family.listener = heard
         if family.sentry is not None:
             family.sentry.listens = True
         ledger.compares = False
+        ledger.follow(workers)
         return ledger, notes
     ledger.compares = ledger.is_stirred = True
     notes.append(f"Which files a call changes is found by comparison, which is not certain: {heard}.")
     return ledger, notes
 
 
-def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop | None], None]:
+def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop], None]:
     """Return what hears of a stop: the sentry over control files first, if there is one."""
     if sentry is None:
         return ledger.heard
 
-    def heard(stop: Stop | None) -> None:
-        sentry.stopped(stop.paths if stop is not None else ())
+    def heard(stop: Stop) -> None:
+        sentry.stopped(stop.paths)
         ledger.heard(stop)
 
     return heard
 
 
-def _opened(project: Path, notes: list[str]) -> Ledger:
+def _opened(family: Family, project: Path, notes: list[str]) -> Ledger:
     """Return a new ledger, after an undo that was cut off by a death of this program is finished."""
     directory = files_directory(project)
     outcomes = recover(directory, project)
     if outcomes:
         notes.append(f"An undo that had been cut off is finished. Files: {outcomes_text(outcomes)}.")
-    return Ledger(Store(directory, project))
+    return Ledger(Store(directory, project), threads=USUAL_THREADS.get(family.program.language, 1))
 
 
-def _depth(trail: Trail | None) -> int:
-    return 0 if trail is None else trail.depth
-
-
-def _common(one: Trail | None, other: Trail | None) -> Trail | None:
-    """Return the newest link that two trails have in common."""
-    while one is not other:
-        if one is not None and one.depth >= _depth(other):
-            one = one.previous
-        elif other is not None:
-            other = other.previous
-    return one
-
-
-def _left(link: Trail) -> dict[str, FileOutcome]:
-    return {path: FileOutcome(shown(path), "left alone", link.why_left) for path in link.changes.pairs}
-
-
-def _leader(pid: int) -> int:
-    """Return the process that a thread belongs to; 0 where it has ended."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
-            if line.startswith(b"Tgid:"):
-                return int(line[5:])
-    return 0
+def _is_by_product(path: str) -> bool:
+    """Tell whether a path of the project is what test runners keep for themselves."""
+    parts = path.split("/")
+    return not BY_PRODUCTS.isdisjoint(parts) or parts[-1].startswith(COVERAGE)
 
 
 def _age(pid: int) -> float:

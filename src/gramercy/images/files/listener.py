@@ -9,7 +9,6 @@ is for undo. To refuse every call of a process, a preview, needs none of its mem
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -19,7 +18,9 @@ import struct
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from gramercy.errors import FileStoreError
 from gramercy.images.confine.seccomp import MACHINES, NUMBERS
+from gramercy.images.files.resolving import Memory, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +37,8 @@ RECEIVE, SEND, IS_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x80082102, 0x40082
 CONTINUE, WAKE_AT_ONCE = 1, 1
 NOTICE, VERDICT = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 NOTICE_LINK = "anon_inode:seccomp notify"
-PAGE, LONGEST_PATH = 4096, 4096
-IN_ROOT = 0x10
-OPENAT2 = 437
-CURRENT_DIRECTORY = 0xFFFFFF9C
 # The zygote of Python loads its modules first.
 START_SECONDS = 30.0
-# A chain of links longer than this is refused by the kernel too (ELOOP at 40); ours are read one by one.
-MOST_LINKS = 16
 
 # Which arguments of a call name a file: (directory or None for the current one, path or None for none).
 _HERE = ((None, 0),)
@@ -62,8 +57,8 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "rmdir": _HERE,
     "symlink": ((None, 1),),
     "symlinkat": ((1, 2),),
-    "link": ((None, 1),),
-    "linkat": ((2, 3),),
+    "link": ((None, 0), (None, 1)),
+    "linkat": ((0, 1), (2, 3)),
     "mknod": _HERE,
     "mknodat": ((0, 1),),
     "truncate": _HERE,
@@ -72,8 +67,20 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "fchmod": ((0, None),),
     "fchmodat": ((0, 1),),
     "fchmodat2": ((0, 1),),
-    # Files that are written through its rings are not seen: it is told as such.
+    # A socket that is bound to a path is a name; its address is read by itself.
+    "bind": (),
+    # After these not every write is seen, or paths mean other files: that is told. A sandbox refuses them.
     "io_uring_setup": (),
+    "inotify_init": (),
+    "inotify_init1": (),
+    "chroot": (),
+    "pivot_root": (),
+    "unshare": (),
+    "setns": (),
+    "mount": (),
+    "move_mount": (),
+    "open_by_handle_at": (),
+    "pidfd_getfd": (),
     "fork": (),
     "vfork": (),
     "clone": (),
@@ -86,19 +93,60 @@ FOLLOWING = frozenset(
 # Those that make a process; `clone` with this bit makes a thread, and is not stopped.
 FORKS = frozenset(("fork", "vfork", "clone"))
 THREAD = 0x10000
+# Those that take one of the few instances that a user has.
+WATCHERS = frozenset(("inotify_init", "inotify_init1"))
 RENAMES = frozenset(("rename", "renameat", "renameat2"))
+LINKS = frozenset(("link", "linkat"))
+EXCHANGE, FOLLOW = 2, 0x400
+# Those that write a file by any of its names.
+WRITERS = frozenset(
+    (
+        "open",
+        "openat",
+        "openat2",
+        "creat",
+        "truncate",
+        "ftruncate",
+        "chmod",
+        "fchmod",
+        "fchmodat",
+        "fchmodat2",
+    )
+)
+ASTRAY = {
+    "io_uring_setup": "it used io_uring, whose writes are not seen",
+    "open_by_handle_at": "it opened a file without a path",
+    "pidfd_getfd": "it took a descriptor of another process",
+} | dict.fromkeys(
+    ("chroot", "pivot_root", "unshare", "setns", "mount", "move_mount"),
+    "it changed what paths mean to it (namespaces or mounts)",
+)
+UNREAD = "a system call could not be read"
+_UNIX = 1
+_LONGEST_ADDRESS = 110
 
 
 class Stop(NamedTuple):
     """A call that is about to change files: the caller's thread, the call's name, and the absolute paths.
 
-    `paths` has a link and what it leads to. `opens` tells that a descriptor for writing comes of it.
+    `paths` has a link and what it leads to. `opens` tells that a descriptor for writing comes of it,
+    `exchanges` that a rename gives each of two names what the other had, `doubt` why there may be more paths.
     """
 
     pid: int
     call: str
     paths: tuple[str, ...]
     opens: bool = False
+    exchanges: bool = False
+    doubt: str = ""
+
+
+def _ignore(_told: object) -> None:
+    """Do nothing with what a listener tells."""
+
+
+def _refuse_none(_pid: int) -> bool:
+    return False
 
 
 def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
@@ -125,12 +173,23 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
     return SECCOMP[column], list(struct.unpack(f"={len(program)}Q", code))
 
 
-def listen(
-    zygote: Connection,
-    tell: Callable[[Stop | None], object],
-    refuses: Callable[[int], bool],
-    may_fork: Callable[[int], bool],
-) -> Listener | str:
+class Host(NamedTuple):
+    """What a listener asks and tells, on its own thread.
+
+    `before` gets the number of a caller before anything of it is read, `tell` its stop before the call goes
+    on. The calls of a thread that `refuses` names fail. `may_fork` is asked before a process makes another:
+    a bound that holds at once, whoever the user is. `may_watch` is asked before one makes an inotify
+    instance.
+    """
+
+    may_fork: Callable[[int], bool]
+    may_watch: Callable[[], bool]
+    before: Callable[[int], object] = _ignore
+    tell: Callable[[Stop], object] = _ignore
+    refuses: Callable[[int], bool] = _refuse_none
+
+
+def listen(zygote: Connection, host: Host) -> Listener | str:
     """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
     program = watching_filter()
     if program is None:
@@ -144,7 +203,7 @@ def listen(
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"
-    listener = Listener(descriptor, tell, refuses, may_fork)
+    listener = Listener(descriptor, host)
     listener.start()
     return listener
 
@@ -157,159 +216,13 @@ def is_listener(descriptor: int) -> bool:
         return False
 
 
-class _Part(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class Memory:
-    """Reads texts out of other processes; used by one thread."""
-
-    def __init__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._copy = libc.process_vm_readv
-        self._copy.restype = ctypes.c_ssize_t
-        number, place, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong
-        self._copy.argtypes = (number, place, size, place, size, size)
-        self._buffer = ctypes.create_string_buffer(LONGEST_PATH)
-        self._here, self._there = _Part(ctypes.addressof(self._buffer), 0), _Part()
-        self._ours, self._theirs = ctypes.addressof(self._here), ctypes.addressof(self._there)
-
-    def octets(self, pid: int, address: int, length: int) -> bytes:
-        """Return so many octets, fewer where the memory ends."""
-        self._here.length = self._there.length = min(length, LONGEST_PATH)
-        self._there.base = address
-        got = self._copy(pid, self._ours, 1, self._theirs, 1, 0)
-        if got < 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
-        return ctypes.string_at(self._buffer, got)
-
-    def text(self, pid: int, address: int) -> bytes:
-        """Return the octets up to the first zero; page by page, since the next may not be there."""
-        found = b""
-        while len(found) < LONGEST_PATH:
-            part = self.octets(pid, address, PAGE - address % PAGE)
-            end = part.find(b"\0")
-            if end >= 0:
-                return found + part[:end]
-            found += part
-            address += len(part)
-        raise OSError("a path without an end")
-
-
-class Places:
-    """Finds which file outside a path of a process means: links are followed in the root of that process."""
-
-    def __init__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._syscall = libc.syscall
-        self._syscall.restype = ctypes.c_long
-        number, text, size = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
-        self._syscall.argtypes = (ctypes.c_long, number, text, text, size)
-        self._directory = struct.pack("=QQQ", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, IN_ROOT)
-        self._root = -1
-
-    def close(self) -> None:
-        """Let go of the root."""
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
-
-    def absolute(self, pid: int, folder: int | None, name: bytes) -> bytes:
-        """Return a name of a process as an absolute path in its root, links not followed yet."""
-        if not name.startswith(b"/"):
-            at = (
-                "cwd"
-                if folder is None or folder & 0xFFFFFFFF == CURRENT_DIRECTORY
-                else f"fd/{folder & 0xFFFFFFFF}"
-            )
-            base = os.fsencode(os.readlink(f"/proc/{pid}/{at}"))
-            return base + b"/" + name if name else base
-        for prefix in (b"/proc/self/", b"/proc/thread-self/"):
-            if name.startswith(prefix):
-                return self._through_proc(pid, name[len(prefix) :])
-        if name.startswith(b"/dev/fd/"):
-            return self._through_proc(pid, name[5:])
-        return name
-
-    @staticmethod
-    def _through_proc(pid: int, rest: bytes) -> bytes:
-        """Follow a link of the caller's own directory below /proc: its files, directory and root."""
-        head, _, tail = rest.partition(b"/")
-        if head == b"fd":
-            number, _, tail = tail.partition(b"/")
-            head = b"fd/" + number
-        with contextlib.suppress(OSError):
-            found = os.readlink(b"/proc/%d/%s" % (pid, head))
-            return found + b"/" + tail if tail else found
-        return b"/proc/%d/%s" % (pid, rest)
-
-    def real(self, pid: int, path: bytes) -> list[str]:
-        """Return where a path leads: itself, with the links in its directories followed, then its targets.
-
-        Nothing where its directory does not exist: the call will fail.
-        """
-        found: list[str] = []
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for _ in range(MOST_LINKS):
-                place, target = self._step(pid, path.rstrip(b"/") or b"/")
-                found.append(place)
-                if target is None:
-                    break
-                path = (
-                    target if target.startswith(b"/") else os.fsencode(os.path.dirname(place)) + b"/" + target
-                )
-        return found
-
-    def _step(self, pid: int, path: bytes) -> tuple[str, bytes | None]:
-        """Return the real path, but for its last part, and what that leads to where it is a link."""
-        head, _, tail = path.rpartition(b"/")
-        if tail in (b".", b"..", b""):
-            head, tail = path, b""
-        folder = self._folder(pid, head or b"/")
-        try:
-            place = os.readlink(f"/proc/self/fd/{folder}")
-            if not tail:
-                return place, None
-            try:
-                target = os.readlink(tail, dir_fd=folder)
-            except OSError:
-                target = None
-            return f"{place if place != '/' else ''}/{os.fsdecode(tail)}", target
-        finally:
-            os.close(folder)
-
-    def _folder(self, pid: int, path: bytes) -> int:
-        """Open a directory as the process sees it."""
-        if self._root < 0:
-            self._root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        opened = self._syscall(OPENAT2, self._root, path, self._directory, len(self._directory))
-        if opened < 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), os.fsdecode(path))
-        return int(opened)
-
-
 class Listener(threading.Thread):
-    """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended.
+    """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended."""
 
-    `tell` gets a stop before its call goes on, on this thread; None means that some stop could not be read.
-    The calls of a thread that `refuses` names fail. `may_fork` is asked before a process makes another: a
-    bound that holds at once, whoever the user is.
-    """
-
-    def __init__(
-        self,
-        descriptor: int,
-        tell: Callable[[Stop | None], object],
-        refuses: Callable[[int], bool],
-        may_fork: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, descriptor: int, host: Host) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
-        self._tell = tell
-        self._refuses = refuses
-        self._may_fork = may_fork
+        self._host = host
         # No fork goes on: what forks and exits at once would slip through the hands of whoever ends it.
         self.holds_forks = False
         self._memory, self._places = Memory(), Places()
@@ -347,29 +260,41 @@ class Listener(threading.Thread):
             if self._asked(pid):
                 self._answer(ident)
             return
+        if call in WATCHERS:
+            self._answer(ident, 0 if self._allowed() else -errno.EMFILE)
+            return
         self.stops += 1
         try:
+            self._host.before(pid)
             stop = self._read(pid, call, arguments)
             # What was read is the caller's only if it still waits: else its number may be another's by now.
             fcntl.ioctl(self._descriptor, IS_VALID, notice[:8])
             if stop is not None:
-                self._tell(stop)
-        except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
+                self._host.tell(stop)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
-                self._tell(None)
+                doubt = str(error) if isinstance(error, FileStoreError) else UNREAD
+                self._host.tell(Stop(pid, call, (), doubt=doubt))
         self._answer(ident, self._refused(pid))
 
     def _asked(self, pid: int) -> bool:
         """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
         try:
-            return not self.holds_forks and self._may_fork(pid)
+            return not self.holds_forks and self._host.may_fork(pid)
         except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
             return True
+
+    def _allowed(self) -> bool:
+        """Tell whether one more inotify instance may be made."""
+        try:
+            return self._host.may_watch()
+        except Exception:  # noqa: BLE001 - as above: the caller waits
+            return False
 
     def _refused(self, pid: int) -> int:
         """Return the error with which the call of a thread fails."""
         try:
-            return -errno.EACCES if self._refuses(pid) else 0
+            return -errno.EACCES if self._host.refuses(pid) else 0
         except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
             return -errno.EACCES
 
@@ -385,15 +310,32 @@ class Listener(threading.Thread):
             flags = int.from_bytes(self._memory.octets(pid, arguments[2], 8), "little")
             if not flags & WRITING:
                 return None
+        if call in ASTRAY:
+            return Stop(pid, call, (), doubt=ASTRAY[call])
+        paths = self._paths(pid, call, arguments) if call != "bind" else self._bound(pid, arguments)
+        exchanges = call == "renameat2" and bool(arguments[4] & EXCHANGE)
+        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)), exchanges)
+
+    def _paths(self, pid: int, call: str, arguments: list[int]) -> list[str]:
+        """Return the paths that a call names."""
         paths: list[str] = []
         for folder, place in CALLS[call]:
             at = None if folder is None else arguments[folder]
             if place is None:
-                paths.append(os.readlink(f"/proc/{pid}/fd/{arguments[folder or 0] & 0xFFFFFFFF}"))
+                paths += self._places.named(pid, at, b"")
                 continue
             name = self._memory.text(pid, arguments[place])
             if name == b"/dev/null":
                 continue
-            found = self._places.real(pid, self._places.absolute(pid, at, name))
-            paths += found if call in FOLLOWING else found[:1]
-        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)))
+            found = self._places.named(pid, at, name)
+            follows = call in FOLLOWING or (call == "linkat" and not folder and arguments[4] & FOLLOW)
+            paths += found if follows else found[:1]
+        return paths
+
+    def _bound(self, pid: int, arguments: list[int]) -> list[str]:
+        """Return the path that a socket is about to get, if it is one with a path."""
+        address = self._memory.octets(pid, arguments[1], min(arguments[2], _LONGEST_ADDRESS))
+        name = address[2:].split(b"\0")[0]
+        if int.from_bytes(address[:2], "little") != _UNIX or not name:
+            return []
+        return self._places.named(pid, None, name)[:1]

@@ -2,7 +2,6 @@
 
 Every open for writing of the image is a stop, and ends in one event of closing, as that of anybody else does;
 every rename is a stop and one event. More events for a path than stops mean that somebody else saved it too.
-What a process has open or mapped it can write without another system call that is stopped.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import os
 import struct
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,13 +27,6 @@ MOST_UNREAD = 4_000
 MOST_WATCHED = 1_000
 # Four times the paths that one call can have taken back; beyond that nothing is sure.
 MOST_COUNTED = 20_000
-_WRITING = os.O_WRONLY | os.O_RDWR
-# pidfd_getfd(2), which has this number on every machine.
-_GET_DESCRIPTOR = 438
-# The last field of a line of `maps`.
-_PATH = 5
-# Copies of a process share them: a file that goes back takes them along. By descriptor and path.
-Positions = dict[tuple[int, str], int]
 
 
 class Others:
@@ -131,70 +122,3 @@ class Others:
             self._inotify = -1
         self._folders.clear()
         self._watched.clear()
-
-
-def written_by(pid: int) -> set[str]:
-    """Return the files that a process has open for writing, or mapped so; none where it has ended."""
-    found = {path for _, path, flags, _ in _descriptors(pid) if flags & _WRITING}
-    with contextlib.suppress(OSError, ValueError):
-        # A shared mapping outlives its descriptor.
-        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
-            fields = line.split(None, _PATH)
-            if len(fields) > _PATH and fields[1][1:] == "w-s":
-                found.add(fields[_PATH])
-    return found
-
-
-def positions(pid: int, paths: set[str]) -> Positions:
-    """Return the positions of a process in these files, by descriptor and path."""
-    return {(number, path): at for number, path, _, at in _descriptors(pid) if path in paths}
-
-
-def set_positions(pid: int, wanted: Positions) -> None:
-    """Put the positions of a process where they were, in the descriptors that are still for these files."""
-    with contextlib.suppress(OSError):
-        process = os.pidfd_open(pid)
-        try:
-            for (number, path), at in wanted.items():
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/{number}") == path:
-                        _seek(process, number, at)
-        finally:
-            os.close(process)
-
-
-def inodes(pid: int) -> set[tuple[int, int]]:
-    """Return device and inode of all files that a process has open or mapped."""
-    found: set[tuple[int, int]] = set()
-    for folder in ("fd", "map_files"):
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/{folder}"):
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/{folder}/{name}")
-                    found.add((status.st_dev, status.st_ino))
-    return found
-
-
-def _descriptors(pid: int) -> list[tuple[int, str, int, int]]:
-    """Return number, path, flags and position of each open file of a process."""
-    found = []
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                path = os.readlink(f"/proc/{pid}/fd/{name}")
-                if path.startswith("/"):
-                    lines = Path(f"/proc/{pid}/fdinfo/{name}").read_text("ascii", "replace").splitlines()
-                    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-                    found.append((int(name), path, int(fields["flags"], 8), int(fields["pos"])))
-    return found
-
-
-def _seek(process: int, number: int, at: int) -> None:
-    """Move the position of another process's open file, by a copy of its descriptor."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    copy = libc.syscall(_GET_DESCRIPTOR, process, number, 0)
-    if copy >= 0:
-        try:
-            os.lseek(copy, at, os.SEEK_SET)
-        finally:
-            os.close(copy)

@@ -27,20 +27,41 @@ _UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def directory(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
-    """Open the directory that these steps lead to, making what is missing when told to."""
-    current = os.open(root, DIRECTORY)
+def directory(root: Path, parts: Sequence[str], *, create: bool = False, reads: bool = True) -> Iterator[int]:
+    """Open the directory that these steps lead to, making what is missing when told to.
+
+    Unless it `reads`, what is opened can only have names renamed or removed in it.
+    """
+    flags = DIRECTORY if reads else DIRECTORY | os.O_PATH
+    current = opened_root(root, flags)
     try:
         for part in parts:
             if create:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=current)
-            following = os.open(part, DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
+            following = os.open(part, flags | os.O_NOFOLLOW, dir_fd=current)
             os.close(current)
             current = following
         yield current
     finally:
         os.close(current)
+
+
+def opened_root(root: Path | str, flags: int = DIRECTORY) -> int:
+    """Open the directory of a project, which is a real path; refuse one that leads elsewhere by now.
+
+    A project may lie in that of another image, whose code can put a link in its place or in one above.
+    """
+    descriptor = os.open(root, flags)
+    try:
+        is_there = os.readlink(f"/proc/self/fd/{descriptor}") == os.fspath(root)  # noqa: PTH115 - a text is wanted
+    except OSError:
+        # Without /proc only a link of the last name is seen.
+        is_there = os.path.samestat(os.lstat(root), os.fstat(descriptor))
+    if not is_there:
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "the project directory leads elsewhere by now, through a link", str(root))
+    return descriptor
 
 
 def exists(folder: int, name: str) -> bool:

@@ -183,7 +183,9 @@ class Way:
         self._run.at("exchanged")
         outcome, reason = self._settled()
         if outcome == "back" and links > 1 and self._left.kind == "file":
-            reason = "its other names (hard links) keep the newer content"
+            reason = (
+                "a file of its own now; its other names (hard links) that are not told of stay as they are"
+            )
         return outcome, reason
 
     def _settled(self) -> tuple[Outcome, str]:

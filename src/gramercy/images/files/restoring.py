@@ -21,6 +21,8 @@ from gramercy.images.files.changes import FileOutcome, shown
 from gramercy.images.files.replacing import OPEN, Way
 from gramercy.images.files.states import State, is_repository, state_at
 from gramercy.images.files.store import abandoned, read_pack
+from gramercy.images.interrupts import unbroken
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -59,7 +61,7 @@ def restore(
     `held_open` are device and inode of files that the image has open: they keep their inode. `at` is called
     at every place where the process could be killed.
     """
-    with store.turn:
+    with unbroken(), store.turn:
         if store.is_pinned:
             # A restore before this one ended in an exception.
             _recovered(store.directory, store.root)
@@ -67,7 +69,9 @@ def restore(
         steps = _ordered(store, changes, held_open)
         if not steps:
             return []
-        run = _Run(store.root, secrets.token_hex(4), store.content, at, flush_each=len(steps) <= MOST_FLUSHED)
+        few = len(steps) <= MOST_FLUSHED
+        token, stranded = secrets.token_hex(4), _stranded(steps)
+        run = _Run(store.root, token, store.content, at, flush_each=few, stranded=stranded)
         store.is_pinned = True
         if any(step.in_place for step in steps):
             # Only there a power cut can leave a half content that needs the kept one.
@@ -104,7 +108,8 @@ def _recovered(own: Path, root: Path) -> list[FileOutcome]:
 
     try:
         few = len(steps) <= MOST_FLUSHED
-        told = _Run(root, read["token"], content, is_resumed=True, flush_each=few).all(steps)
+        run = _Run(root, read["token"], content, is_resumed=True, flush_each=few, stranded=_stranded(steps))
+        told = run.all(steps)
     finally:
         os.close(pack)
     (own / JOURNAL).unlink()
@@ -119,6 +124,10 @@ def _ordered(store: Store, changes: ChangeSet, held: Collection[tuple[int, int]]
     ]
     away = [step for step in reversed(steps) if step.want.kind == "absent"]
     return away + [step for step in steps if step.want.kind != "absent"]
+
+
+def _stranded(steps: Iterable[Step]) -> frozenset[str]:
+    return frozenset(step.want.digest for step in steps if step.left.kind == "left_out" and step.want.digest)
 
 
 def _is_held(store: Store, path: str, held: Collection[tuple[int, int]]) -> bool:
@@ -165,6 +174,8 @@ class _Run:
     at: Callable[[str], None] = _nowhere
     is_resumed: bool = False
     flush_each: bool = True
+    # Digests of contents that are wanted where something not kept is now: their copies elsewhere stay.
+    stranded: frozenset[str] = frozenset()
 
     def all(self, steps: list[Step]) -> list[FileOutcome]:
         """Bring all paths back."""
@@ -187,7 +198,7 @@ class _Run:
             if step.want.kind == "absent":
                 outcome, reason = "gone", "it was gone already"
         except OSError as error:
-            outcome, reason = "left alone", error.strerror or str(error)
+            outcome, reason = "left alone", reason_of(error)
         except FileStoreError as error:
             outcome, reason = "left alone", str(error)
         return FileOutcome(shown(step.path), outcome, reason)
@@ -198,6 +209,8 @@ class _Run:
                 return "left alone", f"it was not kept: {state.reason}"
         if is_repository(step.path):
             return "left alone", "it belongs to version control"
+        if step.want.kind == "absent" and step.left.kind == "file" and step.left.digest in self.stranded:
+            return "left alone", "it has the content of a file that cannot be put back"
         *folders, name = step.path.split("/")
         with places.directory(self.root, folders) as folder:
             done = Way(self, number, step, folder, name).go()

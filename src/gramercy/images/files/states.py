@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gramercy.errors import FileStoreError
 from gramercy.images.files import places
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,13 @@ SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "*.jks", "id_rsa*", "id_ed25519*"),
     *("id_ecdsa*", ".netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials", "credentials.json"),
 )
+# What is neither a file, nor a directory, nor a link, by the kind in its mode.
+NO_FILES = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 NO_ROOM = "too much was to be kept at once"
 Kind = Literal["absent", "file", "link", "directory", "left_out"]
 # Names that stand beside a file for an instant while it goes back.
@@ -112,7 +120,7 @@ def _left_out(found: os.stat_result, why: str) -> State:
 
 
 def _unreadable(error: OSError) -> State:
-    return State("left_out", reason=f"it cannot be read: {error.strerror or error}")
+    return State("left_out", reason=f"it cannot be read: {reason_of(error)}")
 
 
 def _why_not(name: str, found: os.stat_result, most: int) -> str:

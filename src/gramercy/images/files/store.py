@@ -16,10 +16,10 @@ import stat
 import threading
 import time
 import weakref
-from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gramercy.directories import state_home
 from gramercy.errors import FileStoreError
 from gramercy.images.files import places
 from gramercy.images.files.states import (
@@ -35,9 +35,11 @@ from gramercy.images.files.states import (
     pwrite,
     state_at,
 )
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 # Four evaluations at their limit (changes.py).
 LARGEST_PACK = 1 << 30
@@ -129,7 +131,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
-            return State("left_out", reason=f"it cannot be read: {error.strerror}")
+            return State("left_out", reason=f"it cannot be read: {reason_of(error)}")
 
     def at(self, folder: int, name: str, most: int = LARGEST_FILE, *, keep: bool = False) -> State:
         """Return the state of a name in an open directory."""
@@ -149,7 +151,7 @@ class Store:
                 try:
                     pwrite(self._pack, data, self._size)
                 except OSError as error:
-                    raise FileStoreError(f"it cannot be copied: {error.strerror}") from None
+                    raise FileStoreError(f"it cannot be copied: {reason_of(error)}") from None
                 self._index[digest] = (self._size, len(data))
                 self._size += len(data)
         return digest
@@ -330,7 +332,7 @@ def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
                 # A start of another process has taken it for abandoned.
                 os.close(lock)
     except OSError as error:
-        raise FileStoreError(f"{directory} cannot be used: {error.strerror}") from None
+        raise FileStoreError(f"{directory} cannot be used: {reason_of(error)}") from None
     raise FileStoreError(f"{directory} cannot be used: it is removed again and again")
 
 
@@ -360,8 +362,5 @@ def abandoned(directory: Path) -> Iterator[Path]:
 
 def files_directory(project: Path) -> Path:
     """Return where the contents of a project's files are kept: below the user's directory for state."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    # The specification of these directories has relative paths ignored.
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
     mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
-    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"
+    return state_home() / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"

@@ -77,9 +77,11 @@ argument was given, say nothing to a caller."
 (defun function-parameters (name)
   "Return the lambda list of the operator NAME, and whether there is none, since it was compiled without."
   (let ((converter (and (symbolp name) (special-operator-p name) (compiler-fact :function :ir1-convert name))))
-    (sb-introspect:function-lambda-list (or converter
-                                            (and (symbolp name) (macro-function name))
-                                            (fdefinition name)))))
+    (parameters-of (or converter (and (symbolp name) (macro-function name)) (fdefinition name)))))
+
+(defun parameters-of (function)
+  "Return the lambda list of FUNCTION, and whether there is none, since it was compiled without."
+  (if (generic-function-p function) (pretty-parameters function) (sb-introspect:function-lambda-list function)))
 
 (defun function-items (name)
   "Return the texts of the parameters of the operator NAME."
@@ -125,10 +127,7 @@ argument was given, say nothing to a caller."
               (if (eq (second type) '*)
                   "(...)"
                   (format nil "(~{~a~^ ~})"
-                          (mapcar (lambda (part) (expression-text part +longest-arglist+))
-                                  ;; The lambda list tells that there is such an argument.
-                                  (remove-if (lambda (part) (typep part '(cons keyword (cons (eql t) null))))
-                                             (second type)))))
+                          (mapcar (lambda (part) (expression-text part +longest-arglist+)) (second type))))
               (result-text (third type)))
       (expression-text type +longest-arglist+)))
 
@@ -147,48 +146,56 @@ argument was given, say nothing to a caller."
 (defun function-type-of (name)
   "Return the type of the function NAME, declared or derived, or NIL."
   (and (not (and (symbolp name) (or (macro-function name) (special-operator-p name))))
+       (or (not (symbolp (compiler-fact :function :type name)))
+           ;; SBCL works it out when it is first asked for, by generic readers; it says what the lambda list says.
+           (and (fboundp name) (own-metaobjects-p (fdefinition name))))
        (ignore-errors (sb-introspect:function-type name))))
+
+(defun own-metaobjects-p (function)
+  "Tell whether FUNCTION and, where it is generic, its methods are of SBCL's own kinds."
+  (or (not (generic-function-p function))
+      (every #'own-metaobject-p (cons function (stored-methods function)))))
 
 ;;;; Methods
 
 (defun specializer-text (specializer)
   "Return how SPECIALIZER is written in a lambda list. It is asked for no method of the user's."
-  (cond ((typep specializer 'class) (class-label specializer))
-        ((typep specializer 'sb-mop:eql-specializer)
-         (format nil "(EQL ~a)" (expression-text (sb-mop:eql-specializer-object specializer) 80)))
+  (cond ((class-p specializer) (class-label specializer))
+        ((kind-p specializer sb-mop:eql-specializer)
+         (format nil "(EQL ~a)" (expression-text (stored-object specializer) 80)))
         (t (plain-text specializer 80))))
 
 (defun method-label (method)
   "Return the qualifiers and specializers of METHOD."
   (format nil "~{~a ~}(~{~a~^ ~})"
-          (mapcar #'expression-text (method-qualifiers method))
-          (mapcar #'specializer-text (sb-mop:method-specializers method))))
+          (mapcar #'expression-text (stored-qualifiers method))
+          (mapcar #'specializer-text (stored-specializers method))))
 
 (defun method-owner (generic-function method)
   "Return the owner of METHOD: that of its classes, or of GENERIC-FUNCTION where they are SBCL's."
-  (let ((owners (cons (name-owner (sb-mop:generic-function-name generic-function))
-                      (loop for specializer in (sb-mop:method-specializers method)
-                            when (typep specializer 'class)
-                              collect (name-owner (ignore-errors (class-name specializer)))))))
+  (let ((owners (cons (name-owner (stored-name generic-function))
+                      (loop for specializer in (stored-specializers method)
+                            when (class-p specializer)
+                              collect (name-owner (ignore-errors (stored-name specializer)))))))
     (if (member :ours owners) :ours (first (sort owners #'< :key #'owner-rank)))))
 
 (defun told-methods (generic-function)
   "Return conses of owner and method of GENERIC-FUNCTION, the user's first, ours left out."
-  (stable-sort (loop for method in (sb-mop:generic-function-methods generic-function)
+  (stable-sort (loop for method in (stored-methods generic-function)
                      for owner = (method-owner generic-function method)
                      unless (eq owner :ours) collect (cons owner method))
                #'< :key (lambda (pair) (owner-rank (car pair)))))
 
 (defun telling-method-p (method)
   "Tell whether METHOD has a qualifier, or a specializer that says more than its parameter."
-  (or (method-qualifiers method)
-      (find (load-time-value (find-class 't)) (sb-mop:method-specializers method) :test-not #'eq)))
+  (or (stored-qualifiers method)
+      (find (load-time-value (find-class 't)) (stored-specializers method) :test-not #'eq)))
 
 (defun methods-line (name)
   "Return a line about the methods of the generic function NAME, where they say what it takes."
   (let* ((function (and (not (and (symbolp name) (or (macro-function name) (special-operator-p name))))
                         (fdefinition name)))
-         (methods (and (typep function 'generic-function)
+         (methods (and (generic-function-p function)
                        (remove-if-not #'telling-method-p (told-methods function) :key #'cdr)))
          (worthy (if (> (length methods) +most-methods-told+) (remove :system methods :key #'car) methods))
          (told (subseq worthy 0 (min +most-methods-told+ (length worthy)))))
@@ -207,7 +214,7 @@ argument was given, say nothing to a caller."
 
 (defun class-initargs (class)
   "Return the texts of what MAKE-INSTANCE takes for CLASS, as its slots and default initial arguments say."
-  (let ((defaults (ignore-errors (and (sb-mop:class-finalized-p class) (sb-mop:class-default-initargs class))))
+  (let ((defaults (ignore-errors (and (finalized-p class) (stored-default-initargs class))))
         (texts '()))
     (dolist (slot (told-slots class))
       (dolist (initarg (remove-if #'internal-name-p (slot-initargs slot)))
@@ -228,11 +235,11 @@ argument was given, say nothing to a caller."
 
 (defun class-call-texts (class)
   "Return the texts of the calls that make an instance of CLASS."
-  (let ((maker (cond ((typep class 'structure-class) nil)
-                     ((typep class 'built-in-class) nil)
-                     ((subtypep class 'condition) "MAKE-CONDITION")
+  (let ((maker (cond ((structure-class-p class) nil)
+                     ((built-in-class-p class) nil)
+                     ((condition-class-p class) "MAKE-CONDITION")
                      (t "MAKE-INSTANCE"))))
-    (cond ((typep class 'structure-class) (mapcar #'operator-call-text (structure-constructors class)))
+    (cond ((structure-class-p class) (mapcar #'operator-call-text (structure-constructors class)))
           (maker (let ((initargs (class-initargs class)))
                    (list (shorten (format nil "(~a '~a~@[ &KEY~{ ~a~}~])" maker (class-label class) initargs)
                                   +longest-arglist+)))))))

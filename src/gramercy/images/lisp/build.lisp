@@ -30,14 +30,15 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "handover" "requests" "streams" "printing" "places" "conditions"
+      (files '("package" "metaobjects" "json" "frames" "handover" "requests" "streams" "typed" "printing" "places" "conditions"
                "definitions" "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "watching"
-               "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
-               "snapshot" "references" "searching"
+               "evaluation" "symbols" "intruders"
+               "owners" "origins" "versions" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
+               "snapshot" "references" "expansions" "loading" "searching"
                "profiling"
-               "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"
-               "stack" "moments" "server")))
+               "displays" "reply" "jobs" "listing" "inspection" "undo" "systems" "frameworks" "observers"
+               "prove" "testing"
+               "stack" "backtraces" "moments" "threads" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -51,10 +52,12 @@
 (gramercy.image::sharpen-dates)
 (gramercy.image::leave-parent-in-copies)
 (gramercy.image::watch-libraries)
+(gramercy.image::watch-loading)
 (gramercy.image::watch-transforms)
 (gramercy.image::start-finalizers-late)
 (gramercy.image::note-system-packages)
 (gramercy.image::note-documentation-methods)
+(gramercy.image::note-guarded)
 (sb-ext:lock-package '#:gramercy)
 (sb-ext:lock-package '#:gramercy.image)
 (pushnew :gramercy *features*)

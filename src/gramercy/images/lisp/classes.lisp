@@ -9,26 +9,41 @@
 
 (defun direct-superclasses (class)
   "Return the direct superclasses of CLASS."
-  (sb-mop:class-direct-superclasses class))
+  (stored-superclasses class))
 
 (defun direct-subclasses (class)
   "Return the direct subclasses of CLASS that are not ours."
-  (remove :ours (sb-mop:class-direct-subclasses class)
-          :key (lambda (subclass) (name-owner (ignore-errors (class-name subclass))))))
+  (remove :ours (stored-subclasses class)
+          :key (lambda (subclass) (name-owner (ignore-errors (stored-name subclass))))))
 
 (defun unknown-class-p (class)
   "Tell whether CLASS was only named so far, as a superclass of another."
-  (typep class 'sb-mop:forward-referenced-class))
+  (kind-p class sb-mop:forward-referenced-class))
 
 (defun computed-precedence (class)
   "Return the precedence list that the standard gives CLASS, which is not finalized; NIL where it has none so far.
-SBCL's own function for it calls no methods."
-  (let ((compute (internal-function "COMPUTE-STD-CPL" "SB-PCL")))
-    (and compute (ignore-errors (funcall compute class (direct-superclasses class))))))
+SBCL's own function for it calls readers that can be the user's."
+  (let* ((left (all-superclasses class))
+         (pairs (loop for each in left
+                      append (loop for (one other) on (cons each (stored-superclasses each))
+                                   while other collect (cons one other))))
+         (found '()))
+    (loop while left
+          do (let* ((free (remove-if (lambda (each) (find each pairs :key #'cdr)) left))
+                    ;; Of several that could come next: the superclass of what was taken last.
+                    (next (or (and (null (rest free)) (first free))
+                              (loop for taken in found
+                                      thereis (find-if (lambda (super) (member super free))
+                                                       (stored-superclasses taken))))))
+               (unless next (return-from computed-precedence nil))
+               (push next found)
+               (setf left (remove next left)
+                     pairs (remove next pairs :key #'car))))
+    (nreverse found)))
 
 (defun ordered-p (class)
   "Tell whether the order in which CLASS inherits is known."
-  (or (sb-mop:class-finalized-p class)
+  (or (finalized-p class)
       (and (notany #'unknown-class-p (all-superclasses class)) (computed-precedence class) t)))
 
 (defun all-superclasses (class)
@@ -44,7 +59,7 @@ SBCL's own function for it calls no methods."
 (defun class-ancestry (class)
   "Return CLASS and what it inherits from, nearest first: the precedence list, or where there is none all
 superclasses."
-  (cond ((sb-mop:class-finalized-p class) (sb-mop:class-precedence-list class))
+  (cond ((finalized-p class) (stored-precedence class))
         ((ordered-p class) (computed-precedence class))
         (t (all-superclasses class))))
 
@@ -68,9 +83,9 @@ superclasses."
 
 (defun class-all-slots (class)
   "Return the slots of CLASS, or only its own while a superclass is missing."
-  (if (sb-mop:class-finalized-p class)
-      (sb-mop:class-slots class)
-      (sb-mop:class-direct-slots class)))
+  (if (finalized-p class)
+      (stored-slots class)
+      (stored-direct-slots class)))
 
 ;;;; Slots
 
@@ -86,7 +101,7 @@ superclasses."
 (defun direct-slots-named (name ancestry)
   "Return conses of class and direct slot, for the slots NAME of the classes ANCESTRY, nearest first."
   (loop for class in ancestry
-        for slot = (find name (sb-mop:class-direct-slots class) :key #'sb-mop:slot-definition-name)
+        for slot = (find name (stored-direct-slots class) :key #'stored-name)
         when slot collect (cons class slot)))
 
 (defun slot-documentation (slot)
@@ -99,24 +114,24 @@ superclasses."
          (slot (or effective (cdr (first direct))))
          (slots (mapcar #'cdr direct))
          ;; The nearest initial form counts.
-         (given (or effective (find-if #'sb-mop:slot-definition-initfunction slots) slot)))
+         (given (or effective (find-if #'stored-initfunction slots) slot)))
     (flet ((gather (reader) (remove-duplicates (loop for slot in slots append (ignore-errors (funcall reader slot)))
                                                :test #'equal :from-end t)))
       (make-slot-fact
-       :name name :type (sb-mop:slot-definition-type slot)
-       :initform (sb-mop:slot-definition-initform given)
-       :initform-p (and (sb-mop:slot-definition-initfunction given) t)
-       :initargs (if effective (sb-mop:slot-definition-initargs slot) (gather #'sb-mop:slot-definition-initargs))
-       :allocation (sb-mop:slot-definition-allocation slot)
-       :readers (gather #'sb-mop:slot-definition-readers)
-       :writers (gather #'sb-mop:slot-definition-writers)
+       :name name :type (stored-type slot)
+       :initform (stored-initform given)
+       :initform-p (and (stored-initfunction given) t)
+       :initargs (if effective (stored-initargs slot) (gather #'stored-initargs))
+       :allocation (stored-allocation slot)
+       :readers (gather #'stored-readers)
+       :writers (gather #'stored-writers)
        :documentation (some #'slot-documentation slots)
        :origin (car (first direct))))))
 
 (defun structure-description (class)
   "Return SBCL's own record of the structure CLASS, or NIL."
   (let ((find-description (internal-function "FIND-DEFSTRUCT-DESCRIPTION" "SB-KERNEL")))
-    (and find-description (ignore-errors (funcall find-description (class-name class) nil)))))
+    (and find-description (ignore-errors (funcall find-description (stored-name class) nil)))))
 
 (defun structure-part (reader record)
   "Return what READER, a name in SB-KERNEL, tells of RECORD, or NIL."
@@ -138,32 +153,32 @@ superclasses."
                    :read-only read-only
                    :unboxed (not (eq t (structure-part "DSD-RAW-TYPE" record)))
                    :origin (loop for above in (reverse ancestry)
-                                 for record = (and (typep above 'structure-class) (structure-description above))
+                                 for record = (and (structure-class-p above) (structure-description above))
                                  when (find name (structure-part "DD-SLOTS" record)
                                             :key (lambda (slot) (structure-part "DSD-NAME" slot)))
                                    return above)))))
 
 (defun told-slots (class)
   "Return the facts about all slots of CLASS. While a superclass is missing they are those that are known."
-  (let ((description (and (typep class 'structure-class) (structure-description class)))
+  (let ((description (and (structure-class-p class) (structure-description class)))
         (ancestry (class-ancestry class)))
     (cond (description (structure-slot-facts class description))
-          ((sb-mop:class-finalized-p class)
-           (mapcar (lambda (slot) (plain-slot-fact (sb-mop:slot-definition-name slot) slot ancestry))
-                   (sb-mop:class-slots class)))
+          ((finalized-p class)
+           (mapcar (lambda (slot) (plain-slot-fact (stored-name slot) slot ancestry))
+                   (stored-slots class)))
           (t (mapcar (lambda (name) (plain-slot-fact name nil ancestry))
                      ;; Inherited ones first, as in a class that is finalized.
                      (remove-duplicates (loop for above in (reverse ancestry)
-                                              append (mapcar #'sb-mop:slot-definition-name
-                                                             (sb-mop:class-direct-slots above)))
+                                              append (mapcar #'stored-name
+                                                             (stored-direct-slots above)))
                                         :from-end t))))))
 
 (defun own-slots (class)
   "Return the facts about the slots that the definition of CLASS itself names; of a structure, all."
   (let ((slots (told-slots class)))
-    (if (typep class 'structure-class)
+    (if (structure-class-p class)
         slots
-        (let ((own (mapcar #'sb-mop:slot-definition-name (sb-mop:class-direct-slots class))))
+        (let ((own (mapcar #'stored-name (stored-direct-slots class))))
           (remove-if-not (lambda (slot) (member (slot-fact-name slot) own)) slots)))))
 
 ;;; Their text
@@ -219,26 +234,26 @@ superclasses."
         "initargs" (map 'vector #'definition-name (slot-fact-initargs slot))
         "allocation" (string-downcase (princ-to-string (slot-fact-allocation slot)))
         "accessors" (map 'vector #'definition-name (append (slot-fact-readers slot) (slot-fact-writers slot)))
-        "origin" (and (slot-fact-origin slot) (definition-name (class-name (slot-fact-origin slot))))
+        "origin" (and (slot-fact-origin slot) (definition-name (stored-name (slot-fact-origin slot))))
         "documentation" (slot-fact-documentation slot)))
 
 (defun class-place (class)
   "Return FILE:LINE of CLASS, or NIL."
-  (source-place (ignore-errors (sb-introspect:find-definition-source class))))
+  (source-place (source-of class)))
 
 (defun class-origin (class)
   "Return FILE:LINE of CLASS, or that it was defined in the session, or NIL."
   (or (class-place class)
       (and (not (unknown-class-p class))
-           (gethash (cons :type (class-name class)) *definitions*)
+           (gethash (cons :type (stored-name class)) *definitions*)
            "defined in the session")))
 
 (defun class-kind-text (class)
   "Return what kind of class CLASS is."
   (cond ((unknown-class-p class) "named as a superclass and not defined")
-        ((typep class 'structure-class) "structure")
-        ((ignore-errors (subtypep class 'condition)) "condition")
-        ((typep class 'built-in-class) "built-in class")
+        ((structure-class-p class) "structure")
+        ((condition-class-p class) "condition")
+        ((built-in-class-p class) "built-in class")
         ((eq (class-of class) (load-time-value (find-class 'standard-class))) "class")
         (t (format nil "class of metaclass ~a" (class-label (class-of class))))))
 
@@ -248,13 +263,13 @@ superclasses."
     (cond ((unknown-class-p class) nil)
           (missing (format nil "Not complete: ~{~a~^, ~} ~:[is~;are~] not defined." (mapcar #'class-label missing)
                            (rest missing)))
-          ((not (sb-mop:class-finalized-p class)) "Not finalized yet: no instance was made so far."))))
+          ((not (finalized-p class)) "Not finalized yet: no instance was made so far."))))
 
 (defun default-initargs-line (class)
   "Return the line about the default initial arguments of CLASS, inherited ones too, or NIL."
   (let ((told (remove-duplicates
                (loop for above in (class-ancestry class)
-                     append (ignore-errors (sb-mop:class-direct-default-initargs above)))
+                     append (ignore-errors (stored-direct-initargs above)))
                :key #'first :from-end t)))
     (and told
          (format nil "default initargs: ~{~a~^, ~}"
@@ -279,7 +294,7 @@ superclasses."
                            (default-initargs-line class)
                            (bounded-lines (slot-lines slots class "  ") (- +longest-text+ 500)
                                           "slots: class_slots of a superclass shows its own")))
-            "class" (definition-name (class-name class))
+            "class" (definition-name (stored-name class))
             "slots" (map 'vector #'slot-object slots))))
 
 ;;;; The place among other classes
@@ -287,7 +302,7 @@ superclasses."
 (defun sorted-classes (classes)
   "Return CLASSES, the user's first, in the order of their names."
   (mapcar #'second
-          (sort (mapcar (lambda (class) (list (owner-rank (name-owner (ignore-errors (class-name class)))) class
+          (sort (mapcar (lambda (class) (list (owner-rank (name-owner (ignore-errors (stored-name class)))) class
                                               (class-label class)))
                         classes)
                 (lambda (one other)
@@ -314,14 +329,14 @@ superclasses."
   "Return the line about the subclasses of CLASS."
   (let* ((below (sorted-classes (direct-subclasses class)))
          (worthy (if (> (length below) +few-subclasses+)
-                     (remove-if #'internal-name-p below :key #'class-name)
+                     (remove-if #'internal-name-p below :key #'stored-name)
                      below))
          (told (subseq worthy 0 (min +most-subclasses-told+ (length worthy))))
          (rest (set-difference below told)))
     (format nil "Subclasses: ~:[none~;~{~a~^, ~}~]~@[~a~]" below (mapcar #'subclass-text told)
             (and rest
                  (format nil " and ~a: (sb-mop:class-direct-subclasses (find-class '~a)) gives all"
-                         (counts-text (mapcar #'class-name rest)) (class-label class))))))
+                         (counts-text (mapcar #'stored-name rest)) (class-label class))))))
 
 (define-question "class_hierarchy" (request package)
   (let* ((*file-texts* (make-hash-table :test 'equal))
@@ -336,11 +351,11 @@ superclasses."
                           (subclasses-line class)
                           (format nil "~:[All superclasses, not in order~;Precedence~]: ~{~a~^ > ~}"
                                   (ordered-p class) (mapcar #'class-label ancestry))))
-            "class" (definition-name (class-name class))
+            "class" (definition-name (stored-name class))
             "superclasses" (coerce (class-names above) 'vector)
             "subclasses" (coerce below 'vector)
             "precedence" (coerce (class-names ancestry) 'vector))))
 
 (defun class-names (classes)
   "Return the texts of the names of CLASSES."
-  (mapcar (lambda (class) (definition-name (class-name class))) classes))
+  (mapcar (lambda (class) (definition-name (stored-name class))) classes))

@@ -7,7 +7,7 @@
   (:report "The evaluation was interrupted.")
   (:documentation "Signalled in user code by SIGINT. Not an ERROR, so that handlers of errors let it pass."))
 
-(defconstant +most-frames+ 25 "Frames told of a stack, as the protocol bounds them: the reader's context is small.")
+(defconstant +most-frames+ 20 "Lines told of a stack, as the protocol bounds them: the reader's context is small.")
 (defconstant +longest-frame+ 300 "Characters told of a frame, for the same reason.")
 (defconstant +longest-message+ 4000 "Characters told of a condition's report, for the same reason.")
 
@@ -29,17 +29,31 @@ User code may run in it: its errors and its full stack end the text, and nothing
   "Return the report of CONDITION, in plainer words where SBCL speaks of its own streams.
 COMPILING tells that the compiler has signalled it, who chooses the words then."
   (cond ((unreadable-code-p condition)
-         (if (typep condition 'end-of-file) (unclosed-message) (without-stream (reported-message condition))))
+         (if (typep condition 'end-of-file)
+             (unclosed-message)
+             (with-quicklisp-hint condition (without-stream (reported-message condition)))))
         ((input-error-p condition) (input-error-message condition))
-        ((empty-input-p condition) "The standard input of an evaluation is empty.")
-        ((typep condition 'reader-error) (without-stream (reported-message condition)))
+        ((empty-input-p condition) "Evaluated code has no standard input: put the value in the code.")
+        ((ended-input-p condition) "The standard input has ended.")
+        ((typep condition 'reader-error) (with-quicklisp-hint condition (without-stream (reported-message condition))))
         (t (reported-message condition compiling))))
+
+(defun exhausted-input (condition)
+  "Return the stream that CONDITION says is at its end, of a two-way stream the half that is read, or NIL."
+  (let ((stream (and (typep condition 'end-of-file) (ignore-errors (stream-error-stream condition)))))
+    (if (typep stream 'two-way-stream) (two-way-stream-input-stream stream) stream)))
 
 (defun empty-input-p (condition)
   "Tell whether CONDITION says that there is nothing to be read from the input that evaluations have."
-  (let ((stream (and (typep condition 'end-of-file) (ignore-errors (stream-error-stream condition))))
+  (let ((stream (exhausted-input condition))
         (terminal *terminal-kept*))
-    (and stream terminal (or (eq stream terminal) (eq stream (two-way-stream-input-stream terminal))))))
+    (and stream
+         (or (and terminal (eq stream (two-way-stream-input-stream terminal)))
+             (and (typep stream 'typed-stream) (null (slot-value stream 'descriptor)))))))
+
+(defun ended-input-p (condition)
+  "Tell whether CONDITION says that a person types no more lines."
+  (typep (exhausted-input condition) 'typed-stream))
 
 (defun without-stream (text)
   "Return TEXT up to the paragraph that names a stream."
@@ -55,9 +69,18 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
         (inner (inner-condition condition)))
     (format nil "~:[The file cannot be read~;~:*~a cannot be read~]: ~a" (and place (place-text-of place))
             (if (typep inner 'end-of-file)
-                (format nil "the file ends inside of the form that begins ~:[there~;on line ~:*~d~]."
-                        (and place (place-line place)))
+                (format nil "the file ends inside of the form that begins ~:[there~;on line ~:*~d~]~@[. ~a~]."
+                        (and place (place-line place)) (ignore-errors (lost-thread place)))
                 (without-position (reported-message inner))))))
+
+(defun lost-thread (place)
+  "Return where the reader took the next toplevel form for a part of the one that begins at PLACE, in words, or NIL."
+  (let* ((octets (file-octets (sb-ext:parse-native-namestring (place-file place))))
+         (line (loop for number from (1+ (place-line place))
+                     for text = (octets-line-text octets number)
+                     while text
+                     when (and (string/= text "") (char= (char text 0) #\()) return number)))
+    (and line (format nil "Line ~d already is inside of it: what is open before that is not closed" line))))
 
 (defun reported-message (condition &optional compiling)
   "Return what CONDITION's report method writes."
@@ -195,7 +218,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun floor-frame-p (name)
   "Tell whether a function called NAME is the one of ours that user code runs upon."
-  (name-mentions-p name (lambda (symbol) (eq symbol 'call-guarded))))
+  (name-mentions-p name (lambda (symbol) (member symbol '(call-guarded run-job-code)))))
 
 (defun user-frames (frames &optional (key #'frame-name))
   "Return those of FRAMES, newest first, that stand between the fault and our own call of EVAL; KEY tells their names."
@@ -231,7 +254,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun frame-text (frame)
   "Return the text of FRAME. Arguments are shown by their structure: the user's print methods may be what failed."
-  (let ((*plain-symbols* #'seen-symbol))
+  (let ((*plain-symbols* #'seen-symbol) (*plain-length* +most-elements+))
     (substitute #\Space #\Newline (plain-text frame +longest-frame+))))
 
 (defun seen-symbol (symbol)
@@ -248,56 +271,9 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
       (cons (cell-error-name condition) (cdr frame))
       frame))
 
-(defun frames-with-arguments ()
-  "Return the frames of this stack as lists of a name and arguments."
-  (sb-debug:list-backtrace :count (* 4 +most-frames+)))
-
-(defun frames-without-arguments ()
-  "Return the frames of this stack as lists of a name and dots.
-Code that was stopped between two instructions may have reused the places of its arguments: what stands there
-may be no object at all, and would break the next garbage collection."
-  (let ((map-frames (internal-function "MAP-BACKTRACE" "SB-DEBUG"))
-        (frames '()))
-    (when map-frames
-      (funcall map-frames
-               (lambda (frame) (push (list (sb-di:debug-fun-name (sb-di:frame-debug-fun frame)) '|...|) frames))
-               :count (* 4 +most-frames+)))
-    (nreverse frames)))
-
 (defun stopped-anywhere-p (condition)
   "Tell whether CONDITION can have stopped the code between any two instructions."
   (typep condition '(or interrupted storage-condition)))
-
-(defun user-backtrace (condition)
-  "Return the numbered texts of the user's frames of this stack, which CONDITION has stopped."
-  (let ((frames (handler-case (user-frames (if (stopped-anywhere-p condition)
-                                               (frames-without-arguments)
-                                               (frames-with-arguments)))
-                  (error () '()))))
-    ;; A file is read once for all frames; where memory is short, or code was stopped anywhere, not at all.
-    (progv '(*file-texts*) (list (make-hash-table :test 'equal))
-      (loop for frame in frames
-            for number from 0 below +most-frames+
-            collect (format nil "~d: ~a~@[ in ~a~]" number (frame-text (named-frame frame condition))
-                            (unless (stopped-anywhere-p condition) (frame-place (frame-name frame))))))))
-
-(defun frame-place (name)
-  "Return FILE:LINE of the definition of the function NAME, of a frame, where it lies in the project; else NIL."
-  (ignore-errors
-   (let* ((inner (and (consp name) (member :in name)))
-          (name (if inner (second inner) name))
-          (defined (if (typep name '(cons (eql :method)))
-                       (frame-method name)
-                       (and (or (symbolp name) (setf-name-p name)) (fboundp name) (fdefinition name))))
-          (source (and defined (sb-introspect:find-definition-source defined)))
-          (pathname (and source (sb-introspect:definition-source-pathname source))))
-     (and pathname (project-file-p (native-name pathname)) (source-place source)))))
-
-(defun frame-method (name)
-  "Return the method that SB-DEBUG calls NAME: (:METHOD FUNCTION QUALIFIER... (SPECIALIZER...)); else NIL.
-Generic functions of a class of the user's are not asked for theirs."
-  (and (eq (class-of (fdefinition (second name))) (load-time-value (find-class 'standard-generic-function)))
-       (find-named-method (list (second name) (butlast (cddr name)) (car (last name))))))
 
 (defun condition-suggestions (condition)
   "Return names that may have been meant where CONDITION is about an unknown one."
@@ -320,7 +296,12 @@ Generic functions of a class of the user's are not asked for theirs."
 
 (defun fault-place (condition)
   "Return the place in a file of what CONDITION is about, or of the form of a file that was being loaded; else NIL."
-  (ignore-errors (if (input-error-p condition) (input-error-place condition) (loading-place))))
+  (ignore-errors
+   (let ((place (if (input-error-p condition) (input-error-place condition) (loading-place))))
+     (if (or (null place) (place-line place))
+         place
+         ;; SBCL keeps no line for what a compiled file does while it is loaded; the stack tells.
+         (or (ignore-errors (toplevel-call-place condition)) place)))))
 
 (defun condition-report (condition)
   "Return what a reply tells of CONDITION, as members of an object. Call it before unwinding."

@@ -51,10 +51,22 @@
                 host)
             port)))
 
+(defun refuse-pipe (name)
+  "Refuse to read NAME where it is a pipe: what is read there is gone for all others."
+  (when (and name
+             (ignore-errors
+              (= #o010000 (logand #o170000 (sb-posix:stat-mode (sb-posix:stat name))))))
+    (record-effect "read" name)
+    (error "A preview may not read the pipe ~a: that would empty it." name)))
+
 (defun watch-files ()
-  "Record attempts to change files."
-  (define-effect (open) "write" (file)
-    (and (member (getf rest :direction) '(:output :io)) (file-text file)))
+  "Record attempts to change files, and refuse those to read a pipe."
+  (wrap 'open
+        (lambda (original file &rest options)
+          (let ((name (ignore-errors (file-text file))))
+            (cond ((not (member (getf options :direction) '(:output :io))) (refuse-pipe name))
+                  (name (record-effect "write" name))))
+          (apply original file options)))
   (define-effect (delete-file) "write" (file) (file-text file))
   (define-effect (rename-file) "write" (file) (file-text file))
   (define-effect (sb-ext:delete-directory) "write" (file) (file-text file))
@@ -71,8 +83,13 @@
         (wrap symbol (lambda (original &rest arguments)
                        (ignore-errors (record-effect "write" (file-text (first arguments))))
                        (apply original arguments))))))
-  (define-effect ("OPEN" "SB-POSIX") "write" (file flags)
-    (and (logtest flags (logior sb-posix:o-wronly sb-posix:o-rdwr sb-posix:o-creat)) (file-text file))))
+  (wrap (internal-symbol "OPEN" "SB-POSIX")
+        (lambda (original file flags &rest more)
+          (let ((name (ignore-errors (file-text file))))
+            (cond ((not (logtest flags (logior sb-posix:o-wronly sb-posix:o-rdwr sb-posix:o-creat)))
+                   (refuse-pipe name))
+                  (name (record-effect "write" name))))
+          (apply original file flags more))))
 
 (defun watch-connections ()
   "Record attempts to reach other processes."

@@ -13,10 +13,14 @@ since a mere question can make SBCL define a class. Its global value counts for 
   (setf (sb-ext:symbol-global-value '*untracked*) (not tracked)))
 
 (defglobal *definitions* (make-hash-table :test 'equal :synchronized t)
-  "Keys (space . name) of the user's definitions; the value is :UNBOUND for a variable without value.")
+  "Keys (space . name) of the user's definitions; the value is the place in their order, or :UNBOUND for a variable
+without value.")
+
+(declaim (type fixnum *touches*))
+(defglobal *touches* 0 "How often a definition was touched: the order in which the user defined things.")
 
 (defglobal *touched* (make-hash-table :test 'equal :synchronized t)
-  "Keys of what this evaluation has touched; the value is a list of the kind before and the text of the name.")
+  "Keys of what this evaluation has touched; the value is a list of the kind before, the text of the name, and when.")
 
 (defconstant +most-changes+ 1000 "Changes told in one reply: it is bounded for code that defines in a loop.")
 
@@ -25,9 +29,9 @@ since a mere question can make SBCL define a class. Its global value counts for 
 (defun function-kind (name)
   "Return what NAME means as an operator, or NIL."
   (cond ((not (fboundp name)) nil)
-        ((consp name) (if (typep (fdefinition name) 'generic-function) "generic-function" "function"))
+        ((consp name) (if (generic-function-p (fdefinition name)) "generic-function" "function"))
         ((macro-function name) "macro")
-        ((typep (fdefinition name) 'generic-function) "generic-function")
+        ((generic-function-p (fdefinition name)) "generic-function")
         (t "function")))
 
 (defun variable-kind (name)
@@ -43,29 +47,29 @@ since a mere question can make SBCL define a class. Its global value counts for 
 (defun type-kind (name)
   "Return what NAME means as a type, or NIL."
   (let ((class (find-class name nil)))
-    (cond ((typep class 'structure-class) "structure")
-          ((and class (subtypep class 'condition)) "condition")
+    (cond ((structure-class-p class) "structure")
+          ((and class (condition-class-p class)) "condition")
           (class "class")
           ;; Not by asking for the type itself: that would run an expander of the user's.
           ((and (symbolp name) (member (compiler-fact :type :kind name) '(:defined :primitive))) "type"))))
 
 (defun specializer-name (specializer)
   "Return how SPECIALIZER is written in a lambda list."
-  (if (typep specializer 'class)
-      (class-name specializer)
-      (list 'eql (sb-mop:eql-specializer-object specializer))))
+  (if (class-p specializer)
+      (stored-name specializer)
+      (list 'eql (stored-object specializer))))
 
 (defun method-name (generic-function method)
   "Return the list that names METHOD of GENERIC-FUNCTION."
-  (list (sb-mop:generic-function-name generic-function)
-        (method-qualifiers method)
-        (mapcar #'specializer-name (sb-mop:method-specializers method))))
+  (list (stored-name generic-function)
+        (stored-qualifiers method)
+        (mapcar #'specializer-name (stored-specializers method))))
 
 (defun find-named-method (name)
   "Return the method that METHOD-NAME calls NAME, or NIL."
   (let ((function (and (fboundp (first name)) (fdefinition (first name)))))
-    (and (typep function 'generic-function)
-         (find name (sb-mop:generic-function-methods function)
+    (and (generic-function-p function)
+         (find name (stored-methods function)
                :test #'equal :key (lambda (method) (method-name function method))))))
 
 (defun home-symbol (space name)
@@ -114,9 +118,11 @@ since a mere question can make SBCL define a class. Its global value counts for 
       (t (or (own-p name) (and (setf-name-p name) (own-p (second name))))))))
 
 (defun known-definitions ()
-  "Return the keys of all recorded definitions."
-  (sb-ext:with-locked-hash-table (*definitions*)
-    (loop for key being the hash-keys of *definitions* collect key)))
+  "Return the keys of all recorded definitions, in the order in which they were made."
+  (let ((entries (sb-ext:with-locked-hash-table (*definitions*)
+                   (loop for key being the hash-keys of *definitions* using (hash-value place)
+                         collect (cons (if (integerp place) place most-positive-fixnum) key)))))
+    (mapcar #'cdr (sort entries #'< :key #'car))))
 
 (defun setf-name-p (name)
   "Tell whether NAME is a list (SETF symbol)."
@@ -136,14 +142,15 @@ since a mere question can make SBCL define a class. Its global value counts for 
                              (not (gethash key *definitions*)))
                         nil
                         (current-kind space name))
-                    (name-text space name)))))))
+                    (name-text space name)
+                    (incf *touches*)))))))
 
-(defun change-of (key before text)
-  "Settle what became of KEY; return the change as an object, or NIL where nothing changed."
+(defun change-of (key before text place)
+  "Settle what became of KEY, which was touched at PLACE; return the change as an object, or NIL where nothing changed."
   ;; Class names and the like can be methods of the user's; their faults are not this reply's.
   (let ((after (ignore-errors (current-kind (car key) (cdr key)))))
     (if after
-        (unless (gethash key *definitions*) (setf (gethash key *definitions*) t))
+        (unless (gethash key *definitions*) (setf (gethash key *definitions*) place))
         (unless (eq :unbound (gethash key *definitions*)) (remhash key *definitions*)))
     (when (or before after)
       (list :object "kind" (or after before) "name" text
@@ -157,8 +164,8 @@ since a mere question can make SBCL define a class. Its global value counts for 
                        (prog1 (loop for key being the hash-keys of *touched* using (hash-value state)
                                     collect (cons key state))
                          (clrhash *touched*)))))
-        (sort (loop for (key before text) in touched
-                    for change = (change-of key before text)
+        (sort (loop for (key before text place) in touched
+                    for change = (change-of key before text place)
                     when change collect change)
               #'string< :key #'fifth))))
 
@@ -176,19 +183,33 @@ since a mere question can make SBCL define a class. Its global value counts for 
   "Conses of name and function, of all that came after the core, behind the number of the code object that was the
 latest then; NIL where a definer has run since.")
 
-(defmacro define-watch ((name &optional package) lambda-list &body body)
+(defun call-checked (original arguments key since)
+  "Call ORIGINAL, a definer that refuses a change before it makes it: where it does not return, KEY was not touched.
+SINCE is the number of the latest touch before this one."
+  (let ((returned nil))
+    (unwind-protect (multiple-value-prog1 (apply original arguments) (setf returned t))
+      (when (and (not returned) (> (or (third (gethash key *touched*)) 0) since))
+        (remhash key *touched*)
+        (forget-meaning key)))))
+
+(defmacro define-watch ((name &optional package expands checks) lambda-list &body body)
   "Run BODY, with the arguments bound by LAMBDA-LIST, before each tracked call of the function NAME.
-NAME is a function name, or with PACKAGE the name of a symbol that may be missing."
+NAME is a function name, or with PACKAGE the name of a symbol that may be missing. EXPANDS is the space of names in
+which the first argument may get another expansion, which compiled code would not have. CHECKS is true for a function
+that refuses a change before it makes it, and is then the key of what it defines."
   `(wrap ,(if package `(internal-symbol ,name ,package) `',name)
-         (lambda (original &rest arguments)
+         (lambda (original &rest arguments ,@(and checks '(&aux (since *touches*))))
            (setf *later-functions* nil)
+           ,@(and expands `((ignore-errors (note-expander ,expands (first arguments)))))
            (unless *untracked*
              ;; To ask what a name means can make SBCL define a class, and that definer is wrapped too.
              (let ((*untracked* t))
                (ignore-errors (destructuring-bind (,@lambda-list &rest rest) arguments
                                 (declare (ignore rest))
                                 ,@body))))
-           (apply original arguments))))
+           ,(if checks
+                `(call-checked original arguments ,checks since)
+                '(apply original arguments)))))
 
 (defmacro define-untracked (name &optional package)
   "Let definitions made inside of NAME not count as the user's."
@@ -200,7 +221,7 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
   "Note that the variable SYMBOL is about to be defined."
   (touch :variable symbol)
   (when (eq :unbound (gethash (cons :variable symbol) *definitions*))
-    (setf (gethash (cons :variable symbol) *definitions*) t)))
+    (setf (gethash (cons :variable symbol) *definitions*) (incf *touches*))))
 
 (defun touch-known (test)
   "Touch every recorded definition whose home symbol satisfies TEST."
@@ -211,22 +232,22 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
 
 (defun touch-method (generic-function method)
   "Note that METHOD is about to be added to GENERIC-FUNCTION, or removed from it."
-  (if (typep method 'sb-mop:standard-accessor-method)
-      (touch :function (sb-mop:generic-function-name generic-function))
+  (if (accessor-method-p method)
+      (touch :function (stored-name generic-function))
       (touch :method (method-name generic-function method))))
 
 (defun watch-operators ()
   "Watch functions and macros."
-  (define-watch ("%DEFUN" "SB-IMPL") (name) (touch :function name))
-  (define-watch ("%DEFMACRO" "SB-C") (name) (touch :function name))
-  (define-watch ("%DEFMACRO" "SB-IMPL") (name) (touch :function name))
+  (define-watch ("%DEFUN" "SB-IMPL" :function) (name) (touch :function name))
+  (define-watch ("%DEFMACRO" "SB-C" :function) (name) (touch :function name))
+  (define-watch ("%DEFMACRO" "SB-IMPL" :function) (name) (touch :function name))
   (define-watch ((setf fdefinition)) (function name) function (touch :function name))
   (define-watch ((setf symbol-function)) (function name) function (touch :function name))
   (define-watch ((setf macro-function)) (function name) function (touch :function name))
   (define-watch (fmakunbound) (name) (touch :function name))
-  (define-watch ("%DEFINE-COMPILER-MACRO" "SB-C") (name) (touch :compiler-macro name))
+  (define-watch ("%DEFINE-COMPILER-MACRO" "SB-C" :compiler-macro) (name) (touch :compiler-macro name))
   (define-watch ((setf compiler-macro-function)) (function name) function (touch :compiler-macro name))
-  (define-watch ("%DEFSETF" "SB-IMPL") (name) (touch :setf-expander name)))
+  (define-watch ("%DEFSETF" "SB-IMPL" :setf-expander) (name) (touch :setf-expander name)))
 
 (defun watch-variables ()
   "Watch variables and constants. A DEFVAR of what has a value changes nothing."
@@ -235,12 +256,12 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
     (unless (if value-p (boundp name) (variable-kind name)) (touch-variable name)))
   (define-watch ("%DEFPARAMETER" "SB-IMPL") (name) (touch-variable name))
   (define-watch ("%DEFGLOBAL" "SB-IMPL") (name) (unless (boundp name) (touch-variable name)))
-  (define-watch ("%DEFCONSTANT" "SB-IMPL") (name &optional value)
+  (define-watch ("%DEFCONSTANT" "SB-IMPL" :variable (cons :variable (first arguments))) (name &optional value)
     (unless (and (boundp name) (eql (symbol-value name) value)) (touch-variable name)))
-  (define-watch ("%DEFCONSTANT" "SB-C") (name &optional value)
+  (define-watch ("%DEFCONSTANT" "SB-C" :variable (cons :variable (first arguments))) (name &optional value)
     (unless (and (boundp name) (eql (symbol-value name) value)) (touch-variable name)))
-  (define-watch ("%DEFINE-SYMBOL-MACRO" "SB-C") (name) (touch-variable name))
-  (define-watch ("%DEFINE-SYMBOL-MACRO" "SB-IMPL") (name) (touch-variable name))
+  (define-watch ("%DEFINE-SYMBOL-MACRO" "SB-C" :variable) (name) (touch-variable name))
+  (define-watch ("%DEFINE-SYMBOL-MACRO" "SB-IMPL" :variable) (name) (touch-variable name))
   (define-watch (makunbound) (name)
     (when (boundp name)
       (touch :variable name)
@@ -248,11 +269,14 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
 
 (defun watch-types ()
   "Watch classes, structures, conditions and named types."
-  (define-watch ("%DEFTYPE" "SB-IMPL") (name) (touch :type name))
+  (define-watch ("%DEFTYPE" "SB-IMPL" :type) (name) (touch :type name))
   ;; COMPILE-FILE makes structures and conditions known to the compiler, and so to the image.
-  (define-watch ("%COMPILER-DEFSTRUCT" "SB-KERNEL") (description) (touch :type (structure-name description)))
+  (define-watch ("%COMPILER-DEFSTRUCT" "SB-KERNEL" :structure (cons :type (structure-name (first arguments))))
+      (description)
+    (touch :type (structure-name description)))
   (define-watch ("%COMPILER-DEFINE-CONDITION" "SB-KERNEL") (name) (touch :type name))
-  (define-watch ("%DEFSTRUCT" "SB-KERNEL") (description) (touch :type (structure-name description)))
+  (define-watch ("%DEFSTRUCT" "SB-KERNEL" :structure (cons :type (structure-name (first arguments)))) (description)
+    (touch :type (structure-name description)))
   (define-watch ("%DEFINE-CONDITION" "SB-KERNEL") (name) (touch :type name))
   (define-watch ("LOAD-DEFCLASS" "SB-PCL") (name) (touch :type name))
   (define-watch (sb-mop:ensure-class) (name) (touch :type name))
@@ -298,4 +322,4 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
   (let ((key (cons :variable symbol)))
     (when (and (boundp symbol) (trackable-p :variable symbol)
                (not (gethash key *definitions*)) (not (gethash key *touched*)))
-      (setf (gethash key *touched*) (list nil (definition-name symbol))))))
+      (setf (gethash key *touched*) (list nil (definition-name symbol) (incf *touches*))))))

@@ -61,7 +61,7 @@
   "Return what kind of operator NAME is."
   (cond ((and (symbolp name) (special-operator-p name)) "special operator")
         ((and (symbolp name) (macro-function name)) "macro")
-        ((typep (fdefinition name) 'generic-function) "generic function")
+        ((generic-function-p (fdefinition name)) "generic function")
         ((compiled-function-p (fdefinition name)) "function")
         (t "interpreted function")))
 
@@ -74,12 +74,13 @@
 (defun derived-type (function)
   "Return the type that the compiler has derived for FUNCTION itself, or NIL."
   (let ((ask (or (internal-function "%FUN-FTYPE" "SB-IMPL") (internal-function "%FUN-FTYPE" "SB-KERNEL"))))
-    (and ask (ignore-errors (funcall ask function)))))
+    ;; That of a generic function says what its lambda list says, and would be worked out by generic readers.
+    (and ask (not (generic-function-p function)) (ignore-errors (funcall ask function)))))
 
 (defun operator-type-lines (name)
   "Return the lines about the declared and the derived type of the function NAME."
   (unless (and (symbolp name) (or (special-operator-p name) (macro-function name)))
-    (let* ((known (ignore-errors (sb-introspect:function-type name)))
+    (let* ((known (function-type-of name))
            (declared (and (eq :declared (compiler-fact :function :where-from name)) known))
            (from (compiler-fact :function :where-from name))
            (derived (or (and (not declared) (member from '(:defined-method :defined)) known)
@@ -119,7 +120,7 @@
   "Return the line about METHOD."
   (let ((documentation (plain-documentation method t)))
     (format nil "    ~a~@[  ~a~]~@[  ~s~]" (method-label method)
-            (source-place (ignore-errors (sb-introspect:find-definition-source method)))
+            (source-place (source-of method))
             (and (stringp documentation) (shorten documentation 200)))))
 
 (defun system-method-line (methods)
@@ -138,9 +139,9 @@
 (defun method-lines (function)
   "Return the lines about the generic FUNCTION itself and its methods."
   (let* ((methods (told-methods function))
-         (combination (ignore-errors (sb-mop:generic-function-method-combination function)))
-         (order (ignore-errors (sb-mop:generic-function-argument-precedence-order function)))
-         (usual (ignore-errors (subseq (sb-mop:generic-function-lambda-list function) 0 (length order)))))
+         (combination (ignore-errors (stored-combination function)))
+         (order (ignore-errors (precedence-order function)))
+         (usual (ignore-errors (subseq (generic-parameters function) 0 (length order)))))
     (append
      (remove nil
              (list (and (not (equal order usual))
@@ -156,13 +157,12 @@
 
 (defun unusual-combination (combination)
   "Return the name of the method COMBINATION where it is not the standard one."
-  (let* ((ask (internal-function "METHOD-COMBINATION-TYPE-NAME" "SB-PCL"))
-         (name (and ask combination (ignore-errors (funcall ask combination)))))
+  (let ((name (and combination (stored-combination-name combination))))
     (and name (not (eq name 'standard)) (shown-name name))))
 
 (defun operator-place (name)
   "Return FILE:LINE of the operator NAME, or NIL."
-  (source-place (ignore-errors (sb-introspect:find-definition-source (operator-function name)))))
+  (source-place (source-of (operator-function name))))
 
 (defun operator-description (name)
   "Return the lines about NAME as an operator."
@@ -174,7 +174,7 @@
                 ,@(proclamation-lines name)
                 ,(documentation-line name 'function)
                 ,@(and (not (and (symbolp name) (or (macro-function name) (special-operator-p name))))
-                       (typep (fdefinition name) 'generic-function)
+                       (generic-function-p (fdefinition name))
                        (method-lines (fdefinition name)))
                 ,(origin-line (operator-place name) :function name)))
       (undefined-description name)))
@@ -197,7 +197,7 @@
               (list (format nil "compiler macro~:[~; (SETF ~a)~]" (consp name)
                             (and (consp name) (shown-name (second name))))
                     (documentation-line function t)
-                    (origin-line (source-place (ignore-errors (sb-introspect:find-definition-source function)))
+                    (origin-line (source-place (source-of function))
                                 :compiler-macro name))))))
 
 ;;; Places
@@ -267,27 +267,26 @@
 
 (defun sealed-p (class)
   "Tell whether CLASS may have no further subclasses."
-  (let ((classoid (internal-function "CLASS-CLASSOID" "SB-PCL"))
+  (let ((layout (stored class (pcl-symbol "WRAPPER")))
         (state (internal-function "CLASSOID-STATE" "SB-KERNEL")))
-    (and classoid state (eq :sealed (ignore-errors (funcall state (funcall classoid class)))))))
+    (and layout state
+         (eq :sealed (ignore-errors
+                      (funcall state (of-layout ("WRAPPER-CLASSOID" "LAYOUT-CLASSOID") layout)))))))
 
 (defconstant +methods-named+ 12 "Generic functions named in what is told of a class; the others are counted.")
 
 (defun class-methods-line (class)
-  "Return the line about generic functions with methods for CLASS, accessors and SBCL's own aside, or NIL.
-Asked of SBCL's own kinds of classes and generic functions only: others may answer by the user's methods."
-  (when (member (class-name (class-of class)) '(standard-class structure-class built-in-class sb-pcl::condition-class))
-    (let* ((names (loop for method in (ignore-errors (sb-mop:specializer-direct-methods class))
-                        for generic = (sb-mop:method-generic-function method)
-                        unless (or (null generic)
-                                   (typep method 'sb-mop:standard-accessor-method)
-                                   (not (eq (class-of generic) (find-class 'standard-generic-function)))
-                                   (member (method-owner generic method) '(:system :ours)))
-                          collect (expression-text (sb-mop:generic-function-name generic))))
-           (sorted (sort (remove-duplicates names :test #'string=) #'string<))
-           (told (subseq sorted 0 (min +methods-named+ (length sorted)))))
-      (and told
-           (format nil "  methods: ~{~a~^, ~}~[~:;~:*, … ~:d more~]" told (- (length sorted) (length told)))))))
+  "Return the line about generic functions with methods for CLASS, accessors and SBCL's own aside, or NIL."
+  (let* ((names (loop for method in (stored-direct-methods class)
+                      for generic = (stored-generic-function method)
+                      unless (or (null generic)
+                                 (accessor-method-p method)
+                                 (member (method-owner generic method) '(:system :ours)))
+                        collect (expression-text (stored-name generic))))
+         (sorted (sort (remove-duplicates names :test #'string=) #'string<))
+         (told (subseq sorted 0 (min +methods-named+ (length sorted)))))
+    (and told
+         (format nil "  methods: ~{~a~^, ~}~[~:;~:*, … ~:d more~]" told (- (length sorted) (length told))))))
 
 (defun class-description (symbol)
   "Return the lines about the class SYMBOL."
@@ -305,8 +304,8 @@ Asked of SBCL's own kinds of classes and generic functions only: others may answ
                         (format nil "  precedence: ~{~a~^ > ~}" (mapcar #'class-label (rest (class-ancestry class)))))
                   ,(let ((line (subclasses-line class)))
                      (and (direct-subclasses class) (format nil "  s~a" (subseq line 1))))
-                  ,(and slots (format nil "  ~:[own slots~;slots~]:" (typep class 'structure-class)))
-                  ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots: see class_slots")
+                  ,(and slots (format nil "  ~:[own slots~;slots~]:" (structure-class-p class)))
+                  ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots")
                   ,(inherited-slots-line class slots)
                   ,(class-methods-line class)
                   ,(origin-line (class-place class) :type symbol)))))))
@@ -316,7 +315,7 @@ Asked of SBCL's own kinds of classes and generic functions only: others may answ
   (let* ((slots (remove-if (lambda (slot)
                              (let ((origin (slot-fact-origin slot)))
                                (or (member (slot-fact-name slot) own :key #'slot-fact-name)
-                                   (and origin (eq :system (name-owner (class-name origin)))))))
+                                   (and origin (eq :system (name-owner (stored-name origin)))))))
                            (told-slots class)))
          (told (subseq slots 0 (min +methods-named+ (length slots)))))
     (and told

@@ -20,7 +20,8 @@
   (wanted nil :type (or null function))
   (warning-count 0 :type index)
   (assigned '() :type list)
-  (with-notes nil :type boolean))
+  (with-notes nil :type boolean)
+  (note-count 0 :type index))
 
 (defconstant +most-warnings+ 100 "Warnings told in one reply: of a warning in a loop the first hundred say enough.")
 
@@ -135,10 +136,44 @@ Done once, before the core is saved."
     (let ((restart (find-restart 'muffle-warning condition)))
       (when restart (invoke-restart restart)))))
 
+(defconstant +most-notes+ 3 "Compiler notes told of an evaluation or a load; the rest is counted.")
+
+(defconstant +longest-note+ 150 "Characters of each of them.")
+
 (defun collect-note (source condition)
-  "Add the compiler note CONDITION where notes are wanted, and muffle it unless user code wants to see it printed."
+  "Add the compiler note CONDITION: where notes are wanted each, else the first few. Muffle it unless user code wants
+to see it printed. That code is deleted is only told where notes are wanted: macros have much of it."
   (cond ((source-with-notes source) (collect-warning source condition))
-        ((unread-output-p) (muffle-warning condition))))
+        ((unread-output-p)
+         (when (and (not (typep condition 'sb-ext:code-deletion-note))
+                    (not (eq condition (source-latest source)))
+                    (wanted-p source condition))
+           (setf (source-latest source) condition)
+           (incf (source-note-count source))
+           (when (< (told-notes source) +most-notes+) (keep-note source (make-source-notice source condition))))
+         (muffle-warning condition))))
+
+(defun told-notes (source)
+  "Return how many compiler notes of SOURCE are told one by one."
+  (count "note" (source-warnings source) :key #'notice-kind :test #'string=))
+
+(defun keep-note (source note)
+  "Tell NOTE among the warnings of SOURCE, in short, unless the same is told already."
+  (setf (notice-message note) (cut-note (one-line (notice-message note))))
+  (unless (find-if (lambda (known) (and (equal (notice-line note) (notice-line known))
+                                        (string= (notice-message note) (notice-message known))))
+                   (source-warnings source))
+    (push note (source-warnings source))))
+
+(defun cut-note (text)
+  "Return the beginning of TEXT, of a compiler note."
+  (if (> (length text) +longest-note+) (format nil "~a…" (subseq text 0 +longest-note+)) text))
+
+(defun counted-notes (source)
+  "Return the sentence about compiler notes of SOURCE that are not told one by one, as others are; or NIL."
+  (let* ((told (told-notes source))
+         (more (- (source-note-count source) told)))
+    (and (plusp told) (plusp more) (format nil "~d more compiler note~:p." more))))
 
 (defun compiling-p ()
   "Tell whether the compiler is at work and can go on behind a form that is wrong."
@@ -169,7 +204,8 @@ Every layer of the compiler signals it anew, and the outermost would print it."
   "Return NOTICE as an object of the reply."
   (list :object "kind" (notice-kind notice) "type" (notice-type notice)
                 "message" (notice-message notice)
-                "form" (notice-form notice) "file" (notice-file notice) "line" (notice-line notice)))
+                "form" (notice-form notice)
+                "file" (and (notice-file notice) (shown-file (notice-file notice))) "line" (notice-line notice)))
 
 ;;;; Code that cannot be read: what is wrong with the text that was sent, and where
 ;;;; it begins. Streams that user code reads are not looked at.

@@ -249,6 +249,8 @@
               (evaluation-cuts evaluation) '())
         (conclude-compilation evaluation))
       (note-compile-errors evaluation)
+      (dolist (note (ignore-errors (stale-notes))) (add-note evaluation note))
+      (let ((more (counted-notes (evaluation-source evaluation)))) (when more (add-note evaluation more)))
       (put-evaluation (getf request :id) evaluation)))
   (send-frame))
 
@@ -318,21 +320,23 @@ take effect piece by piece, as toplevel forms do."
   "Expand FORM and all forms inside of it."
   (sb-cltl2:macroexpand-all form))
 
-(defun sole-form (text)
-  "Return the first form that TEXT spells."
+(defun all-forms (text)
+  "Return the forms that TEXT spells, at least one."
   (let* ((source (make-source :text (coerce text 'simple-string)))
-         (form (read-form source source)))
-    (if (eq form source) (error "There is no form in ~s." text) form)))
+         (*read-eval* nil))
+    (or (loop for form = (read-form source source) until (eq form source) collect form)
+        (error "There is no form in ~s." text))))
 
 (defun expansion-text (text full)
-  "Return the printed expansion of the form that TEXT spells, and whether there was anything to expand."
-  (let* ((form (let ((*read-eval* nil)) (sole-form text)))
-         (expanded (multiple-value-list (macroexpand-1 form)))
-         (result (if full (expand-everywhere form) (first expanded)))
-         (*print-pretty* t)
-         (*print-right-margin* 100))
-    (values (whole-text result)
-            (or (second expanded) (not (equal result form))))))
+  "Return the printed expansions of the forms that TEXT spells, and whether there was anything to expand."
+  (let ((forms (all-forms text)) (*print-pretty* t) (*print-right-margin* 100) (any nil))
+    (values (format nil "~{~a~^~%~%~}"
+                    (loop for form in forms
+                          collect (multiple-value-bind (once expanded) (macroexpand-1 form)
+                                    (let ((result (if full (expand-everywhere form) once)))
+                                      (when (or expanded (not (equal result form))) (setf any t))
+                                      (whole-text result)))))
+            any)))
 
 (defun whole-text (value)
   "Return the text of VALUE, as much as is kept of it."

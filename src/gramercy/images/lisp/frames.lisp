@@ -52,7 +52,7 @@ the first, and gives up at the second if the mask of an error's context, which l
 (defconstant +iovec+ 56 "Place of the iovec in *MESSAGE*.")
 (defconstant +control+ 72 "Place of the cmsghdr.")
 (defconstant +first-descriptor+ 88 "Place of the descriptors.")
-(defconstant +most-descriptors+ 4 "How many may come with one request: one for a checkpoint, one for a moment.")
+(defconstant +most-descriptors+ 4 "How many may come with one request: one for a checkpoint, for a moment, for an input.")
 (defconstant +close-on-exec+ #x40000000 "MSG_CMSG_CLOEXEC of Linux.")
 
 (defun lay-out-message (start length count)
@@ -72,6 +72,25 @@ the first, and gives up at the second if the mask of an error's context, which l
             (sb-sys:sap-ref-32 base (+ +control+ 8)) 1
             (sb-sys:sap-ref-32 base (+ +control+ 12)) 1))
     base))
+
+(defconstant +too-many-on-their-way+ 109 "ETOOMANYREFS of Linux.")
+(defconstant +send-turns+ 500
+  "How often a message is tried for which there is no room, a hundredth of a second apart; the parent waits longer.")
+
+(defun send-message (message turns)
+  "Send MESSAGE; return the count of octets, or -1. All processes of a user may have only so many descriptors on
+their way together, and others may use that up for a moment: then it is tried again, TURNS times in all."
+  (declare (type sb-sys:system-area-pointer message) (type fixnum turns))
+  (loop
+    (let ((count (sb-alien:alien-funcall
+                  (sb-alien:extern-alien "sendmsg" (function sb-alien:long sb-alien:int
+                                                             sb-sys:system-area-pointer sb-alien:int))
+                  *connection* message +send-without-signal+)))
+      (unless (and (minusp count)
+                   (= (sb-alien:get-errno) +too-many-on-their-way+)
+                   (plusp (decf turns)))
+        (return count))
+      (sb-unix:nanosleep 0 10000000))))
 
 (defun note-descriptors (message)
   "Note the descriptors that came with MESSAGE."

@@ -12,9 +12,9 @@
 
 (defun socket-identity (descriptor)
   "Return the device and the number of what is open as DESCRIPTOR, or NIL."
-  (handler-case (let ((status (sb-posix:fstat descriptor)))
-                  (list (sb-posix:stat-dev status) (sb-posix:stat-ino status)))
-    (sb-posix:syscall-error () nil)))
+  ;; Not by SB-POSIX, which makes an instance of a class for it: that runs methods which the user may have added.
+  (multiple-value-bind (found device number) (sb-unix:unix-fstat descriptor)
+    (and found (list device number))))
 
 (defun close-quietly (descriptor)
   "Close DESCRIPTOR, which user code may have closed before."
@@ -49,7 +49,7 @@
   (let ((come (shiftf *come* '()))
         (tags (getf request :ends)))
     (when (or (getf request :then-fork) (getf request :keep-moment))
-      (keep-only-ends (list (getf request :then-fork) (getf request :keep-moment))))
+      (keep-only-ends (list (getf request :then-fork) (getf request :keep-moment) (getf request :input))))
     (dolist (descriptor come)
       (let ((tag (and (consp tags) (pop tags))))
         (if (stringp tag) (keep-end tag descriptor) (close-quietly descriptor))))))
@@ -57,6 +57,7 @@
 (defun leave-parent ()
   "Close, in a copy that user code has forked, what leads to the parent."
   (keep-only-ends '())
+  (hang-up)
   (close-quietly (shiftf *connection* -1)))
 
 ;;; Hello
@@ -70,18 +71,32 @@
    (sb-alien:extern-alien "syscall" (function sb-alien:long sb-alien:long sb-alien:long sb-alien:long))
    +open-process+ (sb-posix:getpid) 0))
 
+(defconstant +names-senders+ 76 "SO_PASSPIDFD of Linux 6.5.")
+
+(defun senders-named-p ()
+  "Tell whether the kernel itself can give the parent a handle of the process that sends."
+  (sb-alien:with-alien ((value sb-alien:int 0)
+                        (size (sb-alien:unsigned 32) 4))
+    (zerop (sb-alien:alien-funcall
+            (sb-alien:extern-alien "getsockopt" (function sb-alien:int sb-alien:int sb-alien:int sb-alien:int
+                                                          (* sb-alien:int) (* (sb-alien:unsigned 32))))
+            *connection* 1 +names-senders+ (sb-alien:addr value) (sb-alien:addr size)))))
+
+(defun send-outbox-with (handle turns)
+  "Send what stands in the outbox in one message, with HANDLE unless that is negative; try so often, see SEND-MESSAGE."
+  (sb-sys:with-pinned-objects (*outbox* *message*)
+    (let ((message (lay-out-message (sb-sys:vector-sap *outbox*) *outbox-end* (if (minusp handle) 0 1))))
+      (unless (minusp handle) (setf (sb-sys:sap-ref-32 message +first-descriptor+) handle))
+      (send-message message turns))))
+
 (defun send-hello ()
-  "Send what was put into the outbox as the first frame, in one message, with a handle of this process."
+  "Send what was put into the outbox as the first frame, with a handle of this process.
+Where there is no room for the handle, and the kernel can tell the parent by itself, it is left out."
   (set-frame-length)
   (let* ((handle (own-handle))
-         (sent (sb-sys:with-pinned-objects (*outbox* *message*)
-                 (let ((message (lay-out-message (sb-sys:vector-sap *outbox*) *outbox-end*
-                                                 (if (minusp handle) 0 1))))
-                   (unless (minusp handle) (setf (sb-sys:sap-ref-32 message +first-descriptor+) handle))
-                   (sb-alien:alien-funcall
-                    (sb-alien:extern-alien "sendmsg" (function sb-alien:long sb-alien:int
-                                                               sb-sys:system-area-pointer sb-alien:int))
-                    *connection* message +send-without-signal+)))))
+         (named (senders-named-p))
+         (sent (send-outbox-with handle (if named 1 +send-turns+))))
+    (when (and named (minusp sent)) (setf sent (send-outbox-with -1 1)))
     (unless (minusp handle) (close-quietly handle))
     (unless (= sent *outbox-end*) (leave 66))
     (reset-outbox)))

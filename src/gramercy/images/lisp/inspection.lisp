@@ -47,7 +47,7 @@
   (let ((last (nthcdr (1- +most-texts+) *texts*)))
     (when last (setf (cdr last) '()))))
 
-(define-operation "print_value" (request)
+(define-look "print_value" (request)
   (let* ((number (getf request :object))
          (offset (request-count request :offset 0))
          (limit (min 100000 (request-count request :limit +default-value-limit+)))
@@ -97,31 +97,22 @@
 (defun slot-parts (instance)
   "Return the slots of INSTANCE. Reads what is stored, not what a method would say."
   (loop for slot in (class-all-slots (class-of instance))
-        for name = (sb-mop:slot-definition-name slot)
         repeat +most-parts+
-        collect (cons (symbol-token name) (slot-content instance slot))))
+        collect (cons (symbol-token (stored-name slot)) (slot-content instance slot))))
 
 (defun slot-content (instance slot)
   "Return the value stored in SLOT of INSTANCE, or a word that there is none."
   (handler-case
-      (if (typep instance '(or structure-object condition))
-          (slot-value instance (sb-mop:slot-definition-name slot))
-          (let ((location (sb-mop:slot-definition-location slot)))
-            (cond ((consp location) (stored-value (cdr location)))
-                  ((integerp location)
-                   (stored-value (sb-mop:standard-instance-access instance location)))
-                  (t '|not shown|))))
+      (cond ((kind-p instance structure-object)
+             (funcall (the function (stored slot (pcl-symbol "INTERNAL-READER-FUNCTION"))) instance))
+            ((kind-p instance condition)
+             (funcall (internal-function "CONDITION-SLOT-VALUE" "SB-KERNEL") instance (stored-name slot)))
+            (t (let ((place (slot-place instance (stored-name slot))))
+                 (cond (place (held instance place '|unbound|))
+                       ;; Of an instance that was made before its class was redefined, or of a slot that a
+                       ;; metaclass keeps elsewhere, only running code can tell.
+                       (t '|not shown|)))))
     (error () '|unbound|)))
-
-(defclass unbound-sample () ((slot))
-  (:documentation "A class whose instances show what an unbound slot holds."))
-
-(defglobal *unbound-sample* (allocate-instance (find-class 'unbound-sample))
-  "An instance whose slot is unbound. The mark itself may not be kept in a variable.")
-
-(defun stored-value (value)
-  "Return VALUE, or a word where it is the mark of an unbound slot."
-  (if (eq value (sb-mop:standard-instance-access *unbound-sample* 0)) '|unbound| value))
 
 (defun symbol-parts (symbol)
   "Return what SYMBOL holds."
@@ -130,6 +121,10 @@
           (list (cons "package" (symbol-package symbol)))
           (when (symbol-plist symbol) (list (cons "plist" (symbol-plist symbol))))))
 
+(defun slotted-p (object)
+  "Tell whether OBJECT has slots with names."
+  (or (kind-p object standard-object) (kind-p object structure-object) (kind-p object condition)))
+
 (defun object-parts (object)
   "Return the parts of OBJECT: conses of a label and a value."
   (typecase object
@@ -137,8 +132,8 @@
     (symbol (symbol-parts object))
     (array (array-parts object))
     (hash-table (table-parts object))
-    ((or standard-object structure-object condition) (slot-parts object))
-    (function (list (cons "lambda-list" (ignore-errors (sb-introspect:function-lambda-list object)))))
+    ((satisfies slotted-p) (slot-parts object))
+    (function (list (cons "lambda-list" (ignore-errors (parameters-of object)))))
     (complex (list (cons "real" (realpart object)) (cons "imaginary" (imagpart object))))
     (ratio (list (cons "numerator" (numerator object)) (cons "denominator" (denominator object))))))
 
@@ -175,7 +170,7 @@ has in all, or NIL where that is not known."
   (destructuring-bind (label . value) part
     (list :object "label" label "value" (plain-text value 200) "id" (object-number value))))
 
-(define-operation "inspect" (request)
+(define-look "inspect" (request)
   (let ((number (getf request :object)))
     (multiple-value-bind (root found) (find-object number)
       (unless found

@@ -86,9 +86,16 @@
           (and below (format nil "and these on: ~a" (folded-names (sort below #'string<) 30)))
           (and unknown (format nil "not known to ASDF yet: ~a" (folded-names unknown))))))
 
+(defun loaded-system-p (system)
+  "Tell whether ASDF has loaded SYSTEM: it notes when it did so, in a table by operations."
+  (let ((times (system-slot system "OPERATION-TIMES")))
+    (and (hash-table-p times)
+         (loop for operation being the hash-keys of times
+                 thereis (eq (class-of operation) (find-class 'asdf:load-op))))))
+
 (defun system-lines (system)
   "Return the lines about SYSTEM, whose definition ASDF has read."
-  (let* ((name (asdf:component-name system))
+  (let* ((name (princ-to-string (system-slot system "NAME")))
          (files (component-files system))
          (file (system-slot system "SOURCE-FILE"))
          (tests (tested-by system))
@@ -96,7 +103,7 @@
     (append
      (list (format nil "~a: ASDF system~@[, ~a~], ~:[not loaded~;loaded~]~@[, ~a~]" name
                    (text-fact "version ~a" (system-slot system "VERSION"))
-                   (ignore-errors (asdf:component-loaded-p system))
+                   (loaded-system-p system)
                    (and file (shown-file (native-name file))))
            (text-fact "~a" (system-slot system "DESCRIPTION"))
            (facts-line "" (text-fact "author ~a" (author-text (system-slot system "AUTHOR")))
@@ -113,11 +120,23 @@
 
 ;;;; A definition that is only a text
 
+(defun registry-settings ()
+  "Return what ASDF makes its source registry of: functions and lists, which the user may have changed."
+  (loop for name in '("*DEFAULT-SOURCE-REGISTRIES*" "*SOURCE-REGISTRY-PARAMETER*")
+        for symbol = (internal-symbol name "ASDF/SOURCE-REGISTRY")
+        collect (and symbol (boundp symbol) (symbol-value symbol))))
+
+(defglobal *own-registries* (registry-settings) "The settings of the source registry before any code of the user's.")
+
+(defun own-registries-p ()
+  "Tell whether the source registry can be made without functions of the user's."
+  (tree-equal *own-registries* (registry-settings)))
+
 (defun registry-file (name)
   "Return the native name of the .asd file that the source registry of ASDF has for the system NAME, or NIL."
   (let ((primary (subseq name 0 (position #\/ name)))
         (registry (internal-symbol "*SOURCE-REGISTRY*" "ASDF/SOURCE-REGISTRY")))
-    (ignore-errors (asdf:ensure-source-registry))
+    (when (own-registries-p) (ignore-errors (asdf:ensure-source-registry)))
     (or (let ((table (and registry (boundp registry) (symbol-value registry))))
           (and (hash-table-p table)
                (let ((file (gethash primary table))) (and file (native-name file)))))

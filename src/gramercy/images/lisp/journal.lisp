@@ -55,8 +55,8 @@
         ((and (symbolp name) (macro-function name)) (list :macro (macro-function name)))
         (t (let ((function (fdefinition name)))
              (list :function function
-                   (and (typep function 'generic-function)
-                        (copy-list (sb-mop:generic-function-methods function))))))))
+                   (and (generic-function-p function)
+                        (copy-list (stored-methods function))))))))
 
 (defconstant +heavy+ 100000
   "Elements from which on an old value is not kept alive: twenty of them could fill the heap.")
@@ -94,6 +94,10 @@
                           :known (gethash key *definitions*)
                           :content (content space name)
                           :records (compiler-records space name))))))
+
+(defun forget-meaning (key)
+  "Forget what KEY meant before this evaluation, which did not change it."
+  (remhash key *before*))
 
 (defun assigned-symbols (form)
   "Return the variables that FORM, a toplevel form, plainly assigns."

@@ -51,14 +51,23 @@
           (handler-case (apply original arguments)
             ((or file-error stream-error sb-posix:syscall-error) () nil)))))
 
+(defun quicklisp-name-p (name)
+  "Tell whether NAME, of a package, is one of Quicklisp's."
+  (and (stringp name) (member name '("QL" "QUICKLISP" "QUICKLISP-CLIENT" "QL-DIST" "QL-SETUP") :test #'string=)))
+
 (defun watch-quicklisp-names ()
   "Set Quicklisp up when the reader meets QL: for the first time."
   (wrap (internal-symbol "READER-FIND-PACKAGE" "SB-IMPL")
         (lambda (original name &rest arguments)
-          (when (and *quicklisp-setup* (stringp name)
-                     (member name '("QL" "QUICKLISP" "QUICKLISP-CLIENT" "QL-DIST" "QL-SETUP") :test #'string=))
-            (quicklisp-there-p))
+          (when (and *quicklisp-setup* (quicklisp-name-p name)) (quicklisp-there-p))
           (apply original name arguments))))
+
+(defun with-quicklisp-hint (condition text)
+  "Return TEXT, of CONDITION; where a package of Quicklisp's is missing, with what loads systems without it."
+  (if (and (typep condition 'package-error) (quicklisp-name-p (ignore-errors (package-error-package condition))))
+      (format nil "~a~%There is no Quicklisp here. The tool load-system, or (asdf:load-system \"NAME\"), loads what ~
+                   lies where ASDF looks." (without-position text))
+      text))
 
 (defun lacking-releases (name)
   "Return the systems that Quicklisp would have to install before it could load the system NAME."

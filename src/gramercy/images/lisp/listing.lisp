@@ -16,17 +16,17 @@
                                  nil)))))
 
 (defun listed-definitions ()
-  "Return the user's definitions that still exist: lists of key, text of the name, and object; sorted."
-  (sort (loop for (space . name) in (known-definitions)
-              for kind = (current-kind space name)
-              for text = (name-text space name)
-              for symbol = (home-symbol space name)
-              when kind
-                collect (list (plural kind) text
-                              (list* :object "name" text
-                                             "symbol" (if (consp name) text (if symbol (symbol-token symbol) text))
-                                             (detail-members space name))))
-        #'string< :key #'second))
+  "Return the user's definitions that still exist: lists of key, text of the name, and object; in their order."
+  (loop for (space . name) in (known-definitions)
+        for place from 0
+        for kind = (current-kind space name)
+        for text = (name-text space name)
+        for symbol = (home-symbol space name)
+        when kind
+          collect (list (plural kind) text
+                        (list* :object "name" text "place" place
+                                       "symbol" (if (consp name) text (if symbol (symbol-token symbol) text))
+                                       (detail-members space name)))))
 
 (defglobal *listed-kinds*
     '("functions" "generic_functions" "variables" "constants" "macros" "classes" "structures"
@@ -49,7 +49,7 @@
            (list (plural (string-downcase kind))))
           (t (error 'unknown-name :kind "kind" :text kind :suggestions *listed-kinds*)))))
 
-(define-operation "definitions" (request)
+(define-look "definitions" (request)
   ;; What threads have done since the last evaluation.
   (take-changes)
   (close-entry "a thread, between two calls")

@@ -25,7 +25,7 @@
     (append (documented (format nil "~a ~a" (operator-word name) (operator-call-text name)) (operator-place name)
                         (plain-documentation name 'function))
             (and (not (and (symbolp name) (or (macro-function name) (special-operator-p name))))
-                 (typep (fdefinition name) 'generic-function)
+                 (generic-function-p (fdefinition name))
                  (documented-methods (fdefinition name))))))
 
 (defun class-manual (symbol)
@@ -81,7 +81,7 @@
                           (and (stringp text) (shorten (first (split-lines text)) 100)))
                   exports)))
         (append (documented (format nil "package ~a" (package-name package))
-                            (source-place (ignore-errors (sb-introspect:find-definition-source package)))
+                            (source-place (source-of package))
                             (plain-documentation package t))
                 (and exports
                      (cons (format nil "~:d exported names:" (length exports))
@@ -90,11 +90,10 @@
 
 (defun system-slot (system name)
   "Return what the slot NAME, a string, of the ASDF component SYSTEM holds, or NIL. Accessors may be the user's methods."
-  (let ((slot (find name (sb-mop:class-slots (class-of system))
-                    :key (lambda (slot) (symbol-name (sb-mop:slot-definition-name slot))) :test #'string=)))
-    (and slot
-         (plain-class-p (class-of system))
-         (ignore-errors (slot-value system (sb-mop:slot-definition-name slot))))))
+  (let ((symbol (loop for slot in (class-all-slots (class-of system))
+                      for symbol = (stored-name slot)
+                      when (string= name (symbol-name symbol)) return symbol)))
+    (stored system symbol)))
 
 (defun known-system (text)
   "Return the system called TEXT that ASDF has read the definition of, or NIL."
@@ -104,7 +103,7 @@
   "Return the lines of documentation about the system that TEXT names, where ASDF has read its definition."
   (let ((system (known-system text)))
     (and system
-         (documented (format nil "system ~a" (asdf:component-name system))
+         (documented (format nil "system ~a" (system-slot system "NAME"))
                      (let ((file (system-slot system "SOURCE-FILE"))) (and file (shown-file (native-name file))))
                      (format nil "~@[~a~]~@[~%~a~]" (system-slot system "DESCRIPTION")
                              (system-slot system "LONG-DESCRIPTION"))))))

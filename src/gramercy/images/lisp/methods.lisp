@@ -5,44 +5,45 @@
 
 (defconstant +methods-page+ 7300 "Characters for the lines about methods.")
 
-(defun plain-class-p (class)
-  "Tell whether CLASS is of SBCL's own kinds: others may answer what is asked of them by the user's methods."
-  (member (class-name (class-of class))
-          '(standard-class structure-class built-in-class sb-pcl::condition-class sb-mop:funcallable-standard-class
-            sb-pcl:system-class)))
+(defvar *direct-methods* (make-hash-table :test 'eq)
+  "The methods of classes as far as this question has asked for them: those of one are compared with many others.")
 
 (defun direct-methods (class)
   "Return the methods that are specialized on CLASS, of generic functions that are neither ours nor SBCL's internals."
-  (when (plain-class-p class)
-    (loop for method in (ignore-errors (sb-mop:specializer-direct-methods class))
-          for generic = (sb-mop:method-generic-function method)
-          for name = (and generic (sb-mop:generic-function-name generic))
-          unless (or (null name)
-                     (not (eq (class-of generic) (load-time-value (find-class 'standard-generic-function))))
-                     (eq :ours (name-owner name))
-                     (internal-name-p name))
-            collect method)))
+  (multiple-value-bind (known found) (gethash class *direct-methods*)
+    (if found
+        known
+        (setf (gethash class *direct-methods*)
+              (loop for method in (stored-direct-methods class)
+                    for generic = (stored-generic-function method)
+                    for name = (and generic (stored-name generic))
+                    ;; Other lists than (SETF NAME) name the accessors by which SBCL reaches a slot of any class.
+                    unless (or (null name)
+                               (and (consp name) (not (eq 'setf (first name))))
+                               (eq :ours (name-owner name))
+                               (internal-name-p name))
+                      collect method)))))
 
 (defun method-place-text (method)
   "Return where METHOD was defined: FILE:LINE, the session, or nothing."
-  (let ((generic (sb-mop:method-generic-function method)))
-    (or (source-place (ignore-errors (sb-introspect:find-definition-source method)))
+  (let ((generic (stored-generic-function method)))
+    (or (source-place (source-of method))
         (and (gethash (cons :method (method-name generic method)) *definitions*) "in the session")
         "")))
 
 (defun method-words (method)
   "Return what is to be said of METHOD beside its name: lambda list, and the slot it reads or writes."
-  (if (typep method 'sb-mop:standard-accessor-method)
-      (format nil "~:[writer~;reader~] of slot ~a" (typep method 'sb-mop:standard-reader-method)
+  (if (accessor-method-p method)
+      (format nil "~:[writer~;reader~] of slot ~a" (kind-p method sb-mop:standard-reader-method)
               (ignore-errors
-               (shown-name (sb-mop:slot-definition-name (sb-mop:accessor-method-slot-definition method)))))
+               (shown-name (stored-name (stored-slot-definition method)))))
       (let ((text (plain-documentation method t)))
         (and (stringp text) (format nil "~s" (shorten (first (split-lines text)) 100))))))
 
 (defun listed-method-line (method &optional (relation ""))
   "Return the line about METHOD by the name of its generic function."
   (format nil "  ~a ~a  ~a~@[  ~a~]~a"
-          (shown-name (sb-mop:generic-function-name (sb-mop:method-generic-function method)))
+          (shown-name (stored-name (stored-generic-function method)))
           (method-label method) (method-place-text method) (method-words method) relation))
 
 ;;;; Of a generic function
@@ -51,7 +52,7 @@
   "Return the lines about the generic function NAME and each of its methods, the user's first."
   (let* ((function (fdefinition name))
          (methods (told-methods function))
-         (combination (ignore-errors (sb-mop:generic-function-method-combination function)))
+         (combination (ignore-errors (stored-combination function)))
          (own (remove :system methods :key #'car))
          (system (remove :system methods :key #'car :test-not #'eq))
          (all (append own (if (or (null own) (<= (length methods) 40)) system '()))))
@@ -70,10 +71,10 @@
 
 (defun same-but-for-p (one other class above)
   "Tell whether ONE, a method for CLASS, stands in for OTHER, a method for ABOVE, of the same generic function."
-  (and (eq (sb-mop:method-generic-function one) (sb-mop:method-generic-function other))
-       (equal (method-qualifiers one) (method-qualifiers other))
+  (and (eq (stored-generic-function one) (stored-generic-function other))
+       (equal (stored-qualifiers one) (stored-qualifiers other))
        (every (lambda (mine theirs) (or (eq mine theirs) (and (eq mine class) (eq theirs above))))
-              (sb-mop:method-specializers one) (sb-mop:method-specializers other))))
+              (stored-specializers one) (stored-specializers other))))
 
 (defun classes-below (class)
   "Return the classes below CLASS, at most a thousand."
@@ -114,25 +115,23 @@
 
 (defun sorted-methods (class)
   "Return the methods for CLASS in the order of the names of their generic functions; accessors last."
-  (sort (direct-methods class) #'string<
+  (sort (copy-list (direct-methods class)) #'string<
         :key (lambda (method)
-               (format nil "~:[0~;1~]~a" (typep method 'sb-mop:standard-accessor-method)
-                       (definition-name (sb-mop:generic-function-name (sb-mop:method-generic-function method)))))))
+               (format nil "~:[0~;1~]~a" (accessor-method-p method)
+                       (definition-name (stored-name (stored-generic-function method)))))))
 
 (defun methods-of-class-lines (class)
   "Return the lines about the methods for CLASS, and those it inherits, SBCL's own classes aside."
   (let* ((ancestry (class-ancestry class))
          (below (classes-below class))
          (own (sorted-methods class))
-         (bases (remove :system (rest ancestry) :key (lambda (base) (name-owner (ignore-errors (class-name base))))))
+         (bases (remove :system (rest ancestry) :key (lambda (base) (name-owner (ignore-errors (stored-name base))))))
          ;; Most methods have a T somewhere, which says nothing.
          (system (loop for base in (set-difference (rest ancestry) (cons (find-class t) bases))
                        sum (length (direct-methods base)))))
     (append
      (list (format nil "~a: ~a~@[ at ~a~], ~a" (class-label class) (class-kind-text class) (class-place class)
-                   (if (plain-class-p class)
-                       (format nil "~:[no methods~;~:*~:d method~:p~] of its own" (and own (length own)))
-                       "whose methods could only be asked for by running code of its metaclass")))
+                   (format nil "~:[no methods~;~:*~:d method~:p~] of its own" (and own (length own)))))
      (bounded-lines (append (mapcar (lambda (method)
                                       (listed-method-line method (relation-text method class ancestry below)))
                                     own)
@@ -147,9 +146,9 @@
 (defun methods-lines (name text)
   "Return the lines about NAME, given as TEXT, as a generic function and as a class."
   (let ((generic (and (fboundp name) (not (and (symbolp name) (or (macro-function name) (special-operator-p name))))
-                      (typep (fdefinition name) 'generic-function)))
+                      (generic-function-p (fdefinition name))))
         (setter (and (symbolp name) (fboundp (list 'setf name))
-                     (typep (fdefinition (list 'setf name)) 'generic-function)))
+                     (generic-function-p (fdefinition (list 'setf name)))))
         (class (and (symbolp name) (find-class name nil))))
     (unless (or generic setter class)
       (error 'unknown-name :kind "class" :text text
@@ -163,6 +162,7 @@
 
 (define-question "find_methods" (request package)
   (let* ((*file-texts* (make-hash-table :test 'equal))
+         (*direct-methods* (make-hash-table :test 'eq))
          (text (request-text request :name))
          (name (resolve-function-name text package)))
     (answer request

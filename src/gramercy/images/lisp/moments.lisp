@@ -164,7 +164,7 @@ stands for a call that never was."
 
 ;;;; Going on
 
-(define-operation "restarts" (request)
+(define-look "restarts" (request)
   (need-moment)
   (answer request (format nil "~:[There are no restarts.~;~:*~{~a~^~%~}~]" (mapcar #'shown-choice *choices*))
           "restarts" (cons :array (choice-objects))))

@@ -110,10 +110,23 @@ known. Declarations are often written so."
         do (setf place (skip-text-blanks text (skip-form text place)))
         finally (return place)))
 
+(defun strange-syntax-p (text)
+  "Tell whether TEXT has a sharp sign before a character for which the standard has no reader macro: what the user's
+own reads cannot be known."
+  (loop for place = (position #\# text) then (position #\# text :start (1+ place))
+        while (and place (< (1+ place) (length text)))
+          thereis (let ((next (char text (1+ place))))
+                    (and (graphic-char-p next)
+                         (not (alphanumericp next))
+                         (not (find next "\\'(+-|:.*=# \")<`;,_/"))
+                         ;; A part of a symbol, as in A#?, is none.
+                         (or (zerop place) (find (char text (1- place)) " '`,(\"
+"))))))
+
 (defun toplevel-place (text number)
   "Return where in TEXT the toplevel form NUMBER, counted from 0, begins, or NIL where that cannot be known: what is
-read depends on features that are no plain words."
-  (let ((place (skip-text-blanks text 0)))
+read depends on features that are no plain words, or on reader macros of the user's."
+  (let ((place (if (strange-syntax-p text) (length text) (skip-text-blanks text 0))))
     (loop (when (>= place (length text)) (return nil))
           (let ((decision (and (char= (char text place) #\#) (find (char-at text (1+ place)) "+-.")
                                (or (and (char/= (char text (1+ place)) #\.) (feature-p text place))
@@ -140,9 +153,10 @@ read depends on features that are no plain words."
 
 (defun source-line (file source)
   "Return the line in FILE that SOURCE, of SB-INTROSPECT, means, or NIL. What it calls characters are octets."
-  (let ((offset (sb-introspect:definition-source-character-offset source))
-        (number (sb-introspect:definition-source-form-number source))
-        (octets (source-octets file)))
+  (let* ((source (or (present-source file source) source))
+         (offset (sb-introspect:definition-source-character-offset source))
+         (number (sb-introspect:definition-source-form-number source))
+         (octets (source-octets file)))
     (cond ((or (null octets) (and offset (> offset (length octets)))) nil)
           ((null offset) (path-line octets source))
           (t (let* ((text (octets-text octets offset (min (length octets) (+ offset +longest-toplevel-form+))))
@@ -152,7 +166,7 @@ read depends on features that are no plain words."
                                         (numbered-place text start number)
                                         start))))))))
 
-(defun changed-since-p (file source)
+(defun written-since-p (file source)
   "Tell whether FILE was written after SOURCE, of SB-INTROSPECT, was compiled from it."
   (let ((then (sb-introspect:definition-source-file-write-date source))
         (now (ignore-errors (file-write-date (sb-ext:parse-native-namestring file)))))

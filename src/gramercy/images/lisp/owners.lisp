@@ -38,7 +38,7 @@
   "Tell whether the user has made PACKAGE, in the session or in a file of the project."
   (or (string= (package-name package) "COMMON-LISP-USER")
       (gethash (cons :package (package-name package)) *definitions*)
-      (let ((source (ignore-errors (sb-introspect:find-definition-source package))))
+      (let ((source (source-of package)))
         (and source
              (sb-introspect:definition-source-pathname source)
              (project-file-p (native-name (sb-introspect:definition-source-pathname source)))))))
@@ -125,34 +125,63 @@ the user's."
 
 (defun class-label (class)
   "Return how CLASS is called for people, also one without a proper name."
-  (let ((name (ignore-errors (class-name class))))
+  (let ((name (ignore-errors (stored-name class))))
     (if (and name (symbolp name)) (shown-name name) "an anonymous class")))
 
 ;;;; Documentation. The standard's function is generic, and may have methods of the
 ;;;; user's on names of theirs; SBCL's own methods only read what is stored.
 
-(defglobal *documentation-methods* '() "The methods that DOCUMENTATION had before any code of the user's.")
+(defglobal *documentation-methods* '()
+  "What SBCL's own methods of DOCUMENTATION are: lists of the class or the object for each argument, and the function.")
 
 (defun note-documentation-methods ()
   "Take the methods of DOCUMENTATION that exist now for SBCL's. Done once, before the core is saved."
-  (setf *documentation-methods* (copy-list (sb-mop:generic-function-methods #'documentation))))
+  (setf *documentation-methods*
+        (loop for method in (stored-methods #'documentation)
+              collect (list (mapcar #'specializer-test (stored-specializers method))
+                            (sb-mop:method-function method)))))
 
-(defun documentation-method-p (method object kind)
-  "Tell whether METHOD is about the documentation of OBJECT as KIND."
-  (flet ((fits-p (specializer argument)
-           (if (typep specializer 'class)
-               (typep argument specializer)
-               (eql argument (sb-mop:eql-specializer-object specializer)))))
-    (every #'fits-p (sb-mop:method-specializers method) (list object kind))))
+(defun specializer-test (specializer)
+  "Return a function that tells whether SPECIALIZER, one of SBCL's own, means an object."
+  (if (class-p specializer)
+      (let ((classoid (sb-kernel:find-classoid (stored-name specializer))))
+        (if (eq specializer (find-class t))
+            (constantly t)
+            (lambda (object)
+              (if (eq specializer (find-class 'list)) (listp object) (of-classoid-p object classoid)))))
+      (let ((own (stored-object specializer))) (lambda (object) (eql object own)))))
+
+(defun documented-object (object kind)
+  "Return the generic function that OBJECT names as KIND, which holds its documentation itself; else OBJECT."
+  (let ((function (and (eq kind 'function) (or (symbolp object) (consp object)) (fboundp object)
+                       (not (and (symbolp object) (or (macro-function object) (special-operator-p object))))
+                       (fdefinition object))))
+    (if (generic-function-p function) function object)))
+
+(defun holds-documentation-p (object)
+  "Tell whether OBJECT is a metaobject that holds its documentation in a slot."
+  (or (kind-p object sb-mop:standard-slot-definition)
+      (kind-p object standard-method)
+      (kind-p object generic-function)
+      (kind-p object method-combination)
+      (and (class-p object) (not (structure-class-p object)) (not (condition-class-p object)))))
 
 (defun plain-documentation (object kind)
   "Return the documentation string of OBJECT as KIND, or NIL. Runs no method of the user's."
-  (dolist (method *documentation-methods*)
-    (when (documentation-method-p method object kind)
-      (let ((text (ignore-errors
-                   (handler-bind ((warning #'muffle-warning))
-                     (funcall (sb-mop:method-function method) (list object kind) '())))))
-        (when (and (stringp text) (string/= text "")) (return text))))))
+  (let ((object (documented-object object kind)))
+    (cond ((holds-documentation-p object) (stored-documentation object))
+          ((class-p object) (stored-documentation-of-type (stored-name object)))
+          (t (loop for (tests function) in *documentation-methods*
+                   for text = (and (funcall (first tests) object) (funcall (second tests) kind)
+                                   (ignore-errors
+                                    (handler-bind ((warning #'muffle-warning))
+                                      (funcall (the function function) (list object kind) '()))))
+                   when (and (stringp text) (string/= text "")) return text)))))
+
+(defun stored-documentation-of-type (name)
+  "Return the documentation that the compiler's database has for the type NAME: that of structures and conditions."
+  (let ((look-up (internal-function "INFO" "SB-INT")))
+    (and look-up (ignore-errors (values (funcall look-up :type :documentation name))))))
 
 ;;;; Folding
 
@@ -221,7 +250,7 @@ A question looks it up once."
 
 (defmacro define-question (name (request package) &body body)
   "Define what is answered to requests whose op is NAME, seen from PACKAGE; BODY has to reply. It runs no user code."
-  `(define-operation ,name (,request)
+  `(define-look ,name (,request)
      (let* ((,package (question-package ,request))
             (*view* (adjoin ,package (if (package-name *current-package*) (list *current-package*) '())))
             (*owners* (make-hash-table :test 'eq))

@@ -1,13 +1,13 @@
 ;;;; The packages of the child. The first is for user code: methods on its two generic
-;;;; functions (see displays.lisp) show what an object looks like. The second holds the
-;;;; child itself, and user code never needs to name it. Both are locked once everything
-;;;; is loaded (see build.lisp).
+;;;; functions (see displays.lisp) show what an object looks like, and two functions load
+;;;; what has changed (see loading.lisp). The second holds the child itself, and user code
+;;;; never needs to name it. Both are locked once everything is loaded (see build.lisp).
 
 (defpackage #:gramercy
   (:use)
-  (:documentation "How an object shows itself in an image of gramercy. Where there is none, :GRAMERCY is not among
-the features: write #+gramercy before such methods.")
-  (:export #:picture #:table))
+  (:documentation "How an object shows itself in an image of gramercy, and how changed code gets there. Where there is
+none, :GRAMERCY is not among the features: write #+gramercy before such methods.")
+  (:export #:picture #:table #:refresh #:load-changes))
 
 (defpackage #:gramercy.image
   (:use #:common-lisp)

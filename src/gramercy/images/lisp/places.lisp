@@ -161,8 +161,11 @@ Looks at a bounded number of conses, since literal data can be large or circular
 
 (defun file-line-text (file line)
   "Return the text of LINE of FILE, or NIL."
-  (let* ((octets (file-octets file))
-         (start (and octets (loop with start = 0
+  (octets-line-text (file-octets file) line))
+
+(defun octets-line-text (octets line)
+  "Return the text of LINE in OCTETS of a file, or NIL."
+  (let* ((start (and octets (loop with start = 0
                                   repeat (1- line)
                                   for newline = (position 10 octets :start start)
                                   do (if newline (setf start (1+ newline)) (return nil))
@@ -259,11 +262,11 @@ NIL where SBCL does not count the lines of STREAM."
 (defun place-members (place)
   "Return what a reply tells of PLACE."
   (and place
-       (append (list "file" (place-file place))
+       (append (list "file" (shown-file (place-file place)))
                (and (place-line place) (list "line" (place-line place)))
                (and (place-text place) (list "text" (place-text place)))
                (and (place-column place) (list "column" (place-column place))))))
 
 (defun place-text-of (place)
   "Return FILE:LINE for people."
-  (format nil "~a~@[:~d~]" (place-file place) (place-line place)))
+  (format nil "~a~@[:~d~]" (shown-file (place-file place)) (place-line place)))

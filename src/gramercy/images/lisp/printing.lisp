@@ -140,8 +140,8 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
                          repeat +most-looked-at+
                          collect part))
     (structure-object (ignore-errors
-                       (mapcar (lambda (slot) (slot-value object (sb-mop:slot-definition-name slot)))
-                               (sb-mop:class-slots (class-of object)))))))
+                       (mapcar (lambda (slot) (slot-value object (stored-name slot)))
+                               (stored-slots (class-of object)))))))
 
 (defun deeper-than-p (object levels)
   "Tell whether OBJECT is nested deeper than LEVELS, as far as a bounded number of its parts shows."
@@ -227,42 +227,77 @@ nested deeper than is shown. Errors of a print method become part of the text."
 
 (defun plain-type-name (value)
   "Return the name of the class of VALUE."
-  (let ((name (class-name (class-of value))))
+  (let ((name (stored-name (class-of value))))
     (if (symbolp name) (qualified-name name) "object")))
 
 (defun condition-type-name (condition)
   "Return the name of the type of CONDITION."
   (plain-type-name condition))
 
+(defvar *room* 0 "Characters that the text which is being made may still have.")
+(declaim (type fixnum *room*))
+
+(defun put (text stream)
+  "Write TEXT on STREAM as far as there is room; where there is not, the text ends here."
+  (declare (type string text))
+  (if (<= (length text) *room*)
+      (progn (write-string text stream) (decf *room* (length text)))
+      (progn (write-string text stream :end *room*) (throw 'no-room t))))
+
+(defun put-character (character stream)
+  "Write CHARACTER on STREAM where there is room."
+  (when (minusp (decf *room*)) (throw 'no-room t))
+  (write-char character stream))
+
+(defun text-within (limit writer)
+  "Return what the function WRITER puts on the stream it is given, at most LIMIT characters. The stream is none of
+those that generic functions write on: these can have methods of the user's."
+  (let* ((stream (make-string-output-stream))
+         (cut (catch 'no-room
+                (let ((*room* limit)) (funcall (the function writer) stream))
+                nil))
+         (text (get-output-stream-string stream)))
+    (if cut (concatenate 'string text "...") text)))
+
 (defun plain-text (value limit)
   "Return the text of VALUE, at most LIMIT characters, without calling any method of the user's."
-  (let ((stream (make-instance 'stopping-stream :limit limit)))
-    (if (eq :overflow (catch stream (print-plainly value stream 0) nil))
-        (concatenate 'string (stream-text stream) "...")
-        (stream-text stream))))
+  (text-within limit (lambda (stream) (print-plainly value stream 0))))
 
 (defvar *plain-symbols* nil
   "A function from a symbol to its text while code is printed, with 'X for (QUOTE X); NIL for symbols without packages.")
+
+(defvar *plain-length* nil
+  "How many elements of a vector are printed, so that what stands beside it has room too; NIL for all.")
+
+(defconstant +most-elements+ 6 "Elements of an array, or entries of a hash table, that are printed.")
 
 (defconstant +most-bits+ 20000 "Bits of an integer that is still printed: the time grows with the square of them.")
 
 (defun print-plainly (value stream depth)
   "Print VALUE on STREAM by its structure alone."
   (typecase value
-    (keyword (write-char #\: stream) (write-string (symbol-token value) stream))
-    (symbol (write-string (if *plain-symbols* (funcall *plain-symbols* value) (symbol-token value)) stream))
-    ((satisfies huge-number-p) (format stream "#<INTEGER of ~:d bits>" (integer-length (huge-number-p value))))
-    ((or number character pathname package)
-     (with-standard-io-syntax
-       (let ((*print-readably* nil)) (prin1 value stream))))
+    (keyword (put-character #\: stream) (put (symbol-token value) stream))
+    (symbol (put (if *plain-symbols* (funcall *plain-symbols* value) (symbol-token value)) stream))
+    ((satisfies huge-number-p)
+     (put (format nil "#<INTEGER of ~:d bits>" (integer-length (huge-number-p value))) stream))
+    ((or number character) (put (with-standard-io-syntax (prin1-to-string value)) stream))
+    (pathname (print-plain-pathname value stream))
+    (package (put (format nil "#<PACKAGE ~:[that was deleted~;~:*\"~a\"~]>" (package-name value)) stream))
     (string (print-plain-string value stream))
     (cons (or (print-abbreviated value stream depth) (print-plain-list value stream depth)))
     (simple-vector (print-plain-vector value stream depth))
-    (function (format stream "#<FUNCTION ~a>"
-                      (definition-name (or (sb-kernel:%fun-name value) 'lambda))))
+    (array (print-plain-array value stream depth))
+    (hash-table (print-plain-table value stream depth))
+    (function (put (format nil "#<FUNCTION ~a>" (definition-name (or (function-name value) 'lambda))) stream))
     (t (cond ((and *plain-symbols* (sb-int:comma-p value)) (print-comma value stream depth))
-             ((lost-argument-p value) (write-string "#<unavailable>" stream))
-             (t (format stream "#<~a>" (plain-type-name value)))))))
+             ((lost-argument-p value) (put "#<unavailable>" stream))
+             (t (put (format nil "#<~a>" (plain-type-name value)) stream))))))
+
+(defun print-plain-pathname (value stream)
+  "Print the pathname VALUE. Not all have a text."
+  (let ((text (ignore-errors (namestring value))))
+    (cond (text (put "#P" stream) (print-plain-string text stream))
+          (t (put "#<PATHNAME>" stream)))))
 
 (defun lost-argument-p (value)
   "Tell whether VALUE is what SB-DEBUG puts in place of an argument that the code no longer keeps."
@@ -270,7 +305,7 @@ nested deeper than is shown. Errors of a print method become part of the text."
 
 (defun print-comma (comma stream depth)
   "Print COMMA, SBCL's own record of a comma inside of a backquote."
-  (write-string (case (sb-int:comma-kind comma) (0 ",") (1 ",.") (t ",@")) stream)
+  (put (case (sb-int:comma-kind comma) (0 ",") (1 ",.") (t ",@")) stream)
   (print-plainly (sb-int:comma-expr comma) stream (1+ depth)))
 
 (defun huge-number-p (value)
@@ -288,39 +323,65 @@ nested deeper than is shown. Errors of a print method become part of the text."
                      (function "#'")
                      (sb-int:quasiquote "`")))))
     (when sign
-      (write-string sign stream)
+      (put sign stream)
       (print-plainly (second value) stream (1+ depth))
       t)))
 
 (defun print-plain-string (value stream)
   "Print the string VALUE with its quotes."
-  (write-char #\" stream)
+  (put-character #\" stream)
   (loop for character across value
-        do (when (find character "\"\\") (write-char #\\ stream))
-           (write-char character stream))
-  (write-char #\" stream))
+        do (when (find character "\"\\") (put-character #\\ stream))
+           (put-character character stream))
+  (put-character #\" stream))
 
 (defun print-plain-list (value stream depth)
   "Print the list VALUE, as deep as is sensible."
   (if (> depth 8)
-      (write-string "#" stream)
-      (loop initially (write-char #\( stream)
+      (put "#" stream)
+      (loop initially (put-character #\( stream)
             do (print-plainly (car value) stream (1+ depth))
                (setf value (cdr value))
             while (consp value)
-            do (write-char #\Space stream)
+            do (put-character #\Space stream)
             finally (when value
-                      (write-string " . " stream)
+                      (put " . " stream)
                       (print-plainly value stream (1+ depth)))
-                    (write-char #\) stream))))
+                    (put-character #\) stream))))
 
 (defun print-plain-vector (value stream depth)
   "Print the simple vector VALUE, as deep as is sensible."
   (if (> depth 8)
-      (write-string "#" stream)
-      (loop initially (write-string "#(" stream)
+      (put "#" stream)
+      (loop initially (put "#(" stream)
             for item across value
-            for first = t then nil
-            do (unless first (write-char #\Space stream))
+            for place from 0
+            until (and *plain-length* (>= place *plain-length*))
+            do (unless (zerop place) (put-character #\Space stream))
                (print-plainly item stream (1+ depth))
-            finally (write-char #\) stream))))
+            finally (put (if (and *plain-length* (> (length value) *plain-length*)) " ...)" ")") stream))))
+
+(defun print-plain-array (value stream depth)
+  "Print the array VALUE: its size, the type of its elements, and the first of them."
+  (when (> depth 8) (return-from print-plain-array (put "#" stream)))
+  (put (format nil "#<ARRAY ~{~d~^x~}" (or (array-dimensions value) '(0))) stream)
+  (put-character #\Space stream)
+  (print-plainly (array-element-type value) stream (1+ depth))
+  (loop for place from 0 below (min (array-total-size value) +most-elements+)
+        do (put (if (zerop place) ": " " ") stream)
+           (print-plainly (row-major-aref value place) stream (1+ depth)))
+  (put (if (> (array-total-size value) +most-elements+) " ...>" ">") stream))
+
+(defun print-plain-table (value stream depth)
+  "Print the hash table VALUE: its test, how many entries it has, and the first of them. No hash function runs."
+  (when (> depth 8) (return-from print-plain-table (put "#" stream)))
+  (put (format nil "#<HASH-TABLE ~a ~d" (symbol-token (hash-table-test value)) (hash-table-count value)) stream)
+  (with-hash-table-iterator (next value)
+    (loop for place from 0 below +most-elements+
+          do (multiple-value-bind (found key held) (next)
+               (unless found (return))
+               (put (if (zerop place) ": " ", ") stream)
+               (print-plainly key stream (1+ depth))
+               (put-character #\Space stream)
+               (print-plainly held stream (1+ depth)))))
+  (put (if (> (hash-table-count value) +most-elements+) ", ...>" ">") stream))

@@ -55,18 +55,23 @@
         (lambda (original &rest arguments)
           (when (finalizer-thread-p) (apply original arguments)))))
 
+(defglobal *fork-microseconds* 0 "Of a copy: how long its fork took.")
+
 (defun fork-process ()
   "Fork; return 0 in the copy and its number in this process, or signal CANNOT-FORK."
   (let ((reason (threads-reason)))
     (when reason (error 'cannot-fork :reason reason)))
   (flush-log)
-  (let ((process (unwind-protect
-                      (handler-case (progn (setf *forking* t) (sb-posix:fork))
-                        (error (condition)
-                          (error 'cannot-fork :reason (condition-message condition))))
-                   (setf *forking* nil))))
+  (let* ((began (microseconds))
+         (process (unwind-protect
+                       (handler-case (progn (setf *forking* t) (sb-posix:fork))
+                         (error (condition)
+                           (error 'cannot-fork :reason (condition-message condition))))
+                    (setf *forking* nil))))
     (setf *undisturbed* nil)
-    (unless (zerop process) (push process *children*))
+    (if (zerop process)
+        (setf *fork-microseconds* (- (microseconds) began))
+        (push process *children*))
     process))
 
 (defun fork-with-end (tag)
@@ -88,8 +93,17 @@ mirror at their next request."
               (unless *forking* (leave-parent)))
             process))))
 
+(defun flush-c-output ()
+  "Write out what functions of C have printed on their standard output: they keep it to themselves as long as that is
+no terminal. Another thread may hold its lock for long."
+  (unless (user-threads)
+    (sb-alien:alien-funcall
+     (sb-alien:extern-alien "fflush" (function sb-alien:int sb-sys:system-area-pointer))
+     (sb-alien:extern-alien "stdout" sb-sys:system-area-pointer))))
+
 (defun flush-log ()
   "Write out what is buffered for the log, or a copy would write it again."
+  (ignore-errors (flush-c-output))
   (ignore-errors (finish-output sb-sys:*stdout*))
   (ignore-errors (finish-output sb-sys:*stderr*)))
 
@@ -135,7 +149,8 @@ mirror at their next request."
                   "version" (lisp-implementation-version)
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
                                    "definitions" "undo_definitions" "load_system" "interrupt")
-                  "notes" (cons :array notes))))
+                  "notes" (cons :array notes)
+                  "fork_us" *fork-microseconds*)))
 
 (defun join-parent ()
   "Say hello to the parent."

@@ -74,15 +74,15 @@
 
 ;;; What came later
 
-(defun latest-code ()
-  "Return the number of the code object that was made last, or NIL where this SBCL does not number them."
+(defun next-code ()
+  "Return the number that the next code object gets, or NIL where this SBCL does not number them."
   (let ((counter (load-time-value (internal-symbol "*CODE-SERIALNO*" "SB-C"))))
     (and counter (boundp counter) (symbol-value counter))))
 
 (defun later-functions ()
   "Return conses of name and function of all functions that came after the core. They are looked for again where code
 was made or a definer has run since, or where threads of the user's may define some at any time."
-  (let ((latest (latest-code)))
+  (let ((latest (next-code)))
     (if (and latest (eql latest (first *later-functions*)) (null (user-threads)))
         (rest *later-functions*)
         (let ((found '()))
@@ -123,7 +123,7 @@ was made or a definer has run since, or where threads of the user's may define s
 
 (defun use-source (use)
   "Return the definition source of USE, or NIL."
-  (ignore-errors (sb-introspect:find-definition-source (use-function use))))
+  (source-of (use-function use)))
 
 (defun use-place (use)
   "Return FILE:LINE of USE, with the lines of further uses, or NIL."
@@ -222,10 +222,17 @@ Where there are few, SBCL's too."
                    "calls that were compiled inline (this function is)"
                    nil))))
 
+(defun variable-name-p (name)
+  "Tell whether NAME is that of a global variable, a constant or a symbol macro."
+  (and (symbolp name) (or (boundp name) (not (null (sb-cltl2:variable-information name))))))
+
 (define-question "who_calls" (request package)
-  (let* ((name (resolve-function-name (request-text request :function) package)))
-    (answer-uses request name "called"
-                 (collect-uses name (if (and (symbolp name) (macro-function name)) '(:calls :macroexpands) '(:calls))))))
+  (let ((name (resolve-function-name (request-text request :function) package)))
+    (cond ((and (not (fboundp name)) (variable-name-p name))
+           (answer-uses request name "a variable, referred to" (collect-uses name '(:references :sets :binds))))
+          ((and (symbolp name) (macro-function name))
+           (answer-uses request name "called" (collect-uses name '(:calls :macroexpands))))
+          (t (answer-uses request name "called" (collect-uses name '(:calls)))))))
 
 (define-question "who_references" (request package)
   (let ((name (resolve-symbol (request-text request :variable) package)))

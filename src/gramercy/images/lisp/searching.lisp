@@ -261,7 +261,7 @@ got symbols since are walked."
         (let ((short (format nil "~{~a~^~%~}"
                              (mapcar (lambda (group) (group-text group nil most-positive-fixnum)) groups))))
           (if (<= (length short) room)
-              (format nil "~a~%function_arglist shows parameters." short)
+              (format nil "~a~%describe_symbol shows parameters." short)
               (format nil "~{~a~^~%~}~%apropos_search with this package finds the others." (shared-room groups room)))))))
 
 (defun shared-room (groups room)
@@ -282,7 +282,7 @@ got symbols since are walked."
             (every (lambda (symbol) (visible-p symbol *current-package*)) symbols)
             (name-token (display-package-name package)) internal)))
 
-(define-operation "package_symbols" (request)
+(define-look "package_symbols" (request)
   (let* ((package (resolve-package (request-text request :package)))
          (internal (getf request :include-internal))
          (symbols (package-own-symbols package internal))

@@ -112,10 +112,12 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
       (end-thread condition)))
 
 (defun end-thread (condition)
-  "Let a fault of a thread of the user's end that thread and not the process."
+  "Let a fault of a thread of the user's end that thread and not the process; tell where it was."
   (ignore-errors
-   (format sb-sys:*stderr* "~&Thread ~a ended: ~a~%"
-           (sb-thread:thread-name sb-thread:*current-thread*) (condition-message condition))
+   (format sb-sys:*stderr* "~&Thread ~a ended: ~a~%~{  ~a~%~}"
+           (thread-title sb-thread:*current-thread*) (condition-message condition)
+           ;; A fault in what is told of the frames must not hide the death.
+           (ignore-errors (thread-backtrace (frames-with-arguments))))
    (finish-output sb-sys:*stderr*))
   (sb-thread:abort-thread))
 
@@ -141,6 +143,7 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
          (condition (catch 'end-request
                       (setf request (read-request start end))
                       (when *come* (keep-ends request))
+                      (start-listening request)
                       (setf *unchanged* nil
                             *moment-tag* (getf request :keep-moment)
                             *checkpoint-tag* (let ((tag (getf request :then-fork)))
@@ -150,6 +153,8 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
                       nil)))
     (when (typep condition 'condition)
       (reply-fault request (condition-members condition) (typep condition 'refusal)))
+    ;; Before a copy is made: a state that is gone back to must not ask.
+    (hang-up)
     (let ((tag (shiftf *checkpoint-tag* nil)))
       (when tag
         (without-hangup-signal
@@ -171,6 +176,9 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
 
 (define-operation "ping" (request) (reply request))
 (define-operation "exit" (request) (declare (ignore request)) (leave))
+
+;;; A state whose heap has no room for a collection ends at one: better here than in a call.
+(define-operation "rehearse" (request) (sb-ext:gc) (reply request))
 
 (define-operation "state" (request)
   (put-reply-start (getf request :id) t)

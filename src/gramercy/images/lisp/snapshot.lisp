@@ -58,7 +58,7 @@ function, METHODS its methods."
 
 (defun generic-cell-p (cell)
   "Tell whether a generic function is in CELL."
-  (typep (sb-kernel:fdefn-fun cell) 'generic-function))
+  (generic-function-p (sb-kernel:fdefn-fun cell)))
 
 (defun take-snapshot ()
   "Note what all names mean. Done before a core is saved; nothing is noted where this SBCL keeps names otherwise."
@@ -74,7 +74,7 @@ function, METHODS its methods."
   "Tell whether this SBCL has all that later names are found by."
   (loop for (name package) in '(("SYMBOL-DBINFO" "SB-KERNEL") ("INFO-NAME-LIST" "SB-IMPL")
                                 ("PACKAGE-HASHTABLE-MODIFIED" "SB-IMPL")
-                                ("SAFE-METHOD-FAST-FUNCTION" "SB-PCL") ("FUN-INFO-TRANSFORMS" "SB-C")
+                                ("%METHOD-FUNCTION-FAST-FUNCTION" "SB-PCL") ("FUN-INFO-TRANSFORMS" "SB-C")
                                 ("TRANSFORM-FUNCTION" "SB-C") ("VOP-INFO-GENERATOR-FUNCTION" "SB-C"))
         always (internal-function name package)))
 
@@ -94,7 +94,7 @@ function, METHODS its methods."
 
 (defun cell-methods (cell)
   "Return the methods of the generic function in CELL, or none."
-  (if (generic-cell-p cell) (sb-mop:generic-function-methods (sb-kernel:fdefn-fun cell)) '()))
+  (if (generic-cell-p cell) (stored-methods (sb-kernel:fdefn-fun cell)) '()))
 
 ;;;; Comparing with it
 
@@ -164,10 +164,16 @@ function, METHODS its methods."
 
 ;;;; The functions of names
 
+(defun method-code (method)
+  "Return the function that the body of METHOD was compiled to, or NIL."
+  (let ((function (stored method (pcl-symbol "%FUNCTION"))))
+    (and function (kind-p function sb-pcl::%method-function)
+         (inner ("%METHOD-FUNCTION-FAST-FUNCTION" "SB-PCL") function))))
+
 (defun map-method-functions (function generic-function)
   "Call FUNCTION with name and object of the functions of the methods of GENERIC-FUNCTION."
-  (dolist (method (sb-mop:generic-function-methods generic-function))
-    (let ((code (inner ("SAFE-METHOD-FAST-FUNCTION" "SB-PCL") method)))
+  (dolist (method (stored-methods generic-function))
+    (let ((code (method-code method)))
       (when code (funcall function (sb-kernel:%fun-name code) (sb-kernel:%fun-fun code))))))
 
 (defun method-function-name-p (name)
@@ -179,7 +185,7 @@ function, METHODS its methods."
   "Call FUNCTION with name and object of the functions that NAME means: of a macro, of methods, of transforms."
   (let ((meaning (ignore-errors (or (and (symbolp name) (macro-function name))
                                     (and (fboundp name) (fdefinition name))))))
-    (cond ((typep meaning 'generic-function) (map-method-functions function meaning))
+    (cond ((generic-function-p meaning) (map-method-functions function meaning))
           ((or (null meaning) (method-function-name-p name)
                (typep meaning 'sb-kernel:funcallable-instance)))
           (t (funcall function name (sb-kernel:%fun-fun meaning)))))

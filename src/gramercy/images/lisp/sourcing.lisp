@@ -123,14 +123,23 @@
   "Return the passage of METHOD of GENERIC-FUNCTION."
   (make-passage :label (format nil "method ~a" (method-label method)) :space :method
                 :name (method-name generic-function method)
-                :source (ignore-errors (sb-introspect:find-definition-source method))))
+                :source (source-of method)))
 
 (defun accessor-passage (method)
   "Return the passage of METHOD, which reads or writes a slot: the class that has it."
-  (let ((class (car (last (sb-mop:method-specializers method)))))
+  (let ((class (car (last (stored-specializers method)))))
     (make-passage :label (format nil "accessor of a slot of ~a" (class-label class)) :space :type
-                  :name (class-name class)
-                  :source (ignore-errors (sb-introspect:find-definition-source class)))))
+                  :name (stored-name class)
+                  :source (source-of class))))
+
+(defun condition-accessor-p (method)
+  "Tell whether METHOD reads or writes a slot of a condition, as DEFINE-CONDITION has made it."
+  (let ((class (car (last (stored-specializers method))))
+        (name (ignore-errors (stored-name (stored-generic-function method)))))
+    (and (class-p class) (condition-class-p class)
+         (ignore-errors
+          (some (lambda (fact) (member name (append (slot-fact-readers fact) (slot-fact-writers fact)) :test #'equal))
+                (told-slots class))))))
 
 (defvar *methods-left-out* 0 "How many methods the answer leaves out.")
 
@@ -141,7 +150,7 @@
          (told (subseq worthy 0 (min +most-passages+ (length worthy)))))
     (incf *methods-left-out* (- (length methods) (length told)))
     (loop for (nil . method) in told
-          collect (if (typep method 'sb-mop:standard-accessor-method)
+          collect (if (or (accessor-method-p method) (condition-accessor-p method))
                       (accessor-passage method)
                       (method-passage function method)))))
 
@@ -149,9 +158,9 @@
   "Return the passages of NAME as an operator. A generic function that only its methods have made is told by them."
   (when (fboundp name)
     (let* ((function (operator-function name))
-           (source (ignore-errors (sb-introspect:find-definition-source function)))
+           (source (source-of function))
            (methods (and (not (and (symbolp name) (macro-function name)))
-                         (typep function 'generic-function)
+                         (generic-function-p function)
                          (method-passages function)))
            (own (make-passage :label (operator-word name) :space :function :name name :source source)))
       (if (and methods
@@ -180,7 +189,7 @@
             (and variable (named-passage variable :variable symbol :variable :constant :symbol-macro))
             (cond ((and class (not (unknown-class-p class)))
                    (list (make-passage :label (class-kind-text class) :space :type :name symbol
-                                       :source (ignore-errors (sb-introspect:find-definition-source class)))))
+                                       :source (source-of class))))
                   ((type-kind symbol) (named-passage "type" :type symbol :type)))
             (and (sb-introspect:find-definition-sources-by-name symbol :method-combination)
                  (named-passage "method combination" :method-combination symbol :method-combination)))))
@@ -190,7 +199,7 @@
   (let ((package (find-named-package (string-left-trim "#:" (trimmed text)))))
     (and package (not (own-package-p package))
          (list (make-passage :label "package" :space :package :name (package-name package)
-                             :source (ignore-errors (sb-introspect:find-definition-source package)))))))
+                             :source (source-of package))))))
 
 (defun passages-of (name)
   "Return the passages of NAME, a symbol or a list (SETF symbol)."
@@ -220,7 +229,8 @@
 (defun fits-p (text place passage)
   "Tell whether the definer at PLACE of TEXT defines PASSAGE."
   (if (eq :method (passage-space passage))
-      (and (or (form-names-p text place (first (passage-name passage)))
+      (and (not (eql (mismatch "(defgeneric" text :start2 place :test #'char-equal) 11))
+           (or (form-names-p text place (first (passage-name passage)))
                (eql (mismatch "(:method" text :start2 place :test #'char-equal) 8))
            (method-form-p text place passage))
       (form-names-p text place (passage-name passage))))
@@ -230,7 +240,14 @@
   (let* ((start (1+ (or (position #\Newline text :end place :from-end t) -1)))
          (margin (and (every (lambda (character) (char<= character #\Space)) (subseq text start place)) start)))
     (setf (passage-line passage) line
-          (passage-text passage) (subseq text (or margin place) (min (length text) (skip-form text place))))))
+          (passage-text passage) (subseq text (or margin place) (form-end text place)))))
+
+(defun form-end (text place)
+  "Return where the form at PLACE of TEXT ends; with reader macros of the user's in it, at latest before the next line
+that begins a definition."
+  (let* ((end (min (length text) (skip-form text place)))
+         (next (search (format nil "~%(def") text :start2 place :end2 end :test #'char-equal)))
+    (if (and next (strange-syntax-p (subseq text place end))) next end)))
 
 (defun find-at-offset (passage octets)
   "Look for PASSAGE where SBCL says it stood in the file with OCTETS; return whether it is there."
@@ -277,18 +294,27 @@ SBCL notes no date for classes, methods and generic functions."
         (do-symbols (other (symbol-package symbol) source)
           (when (and (eq (symbol-package other) (symbol-package symbol)) (fboundp other)
                      (not (special-operator-p other)))
-            (let ((near (ignore-errors (sb-introspect:find-definition-source (operator-function other)))))
+            (let ((near (source-of (operator-function other))))
               (when (and near (sb-introspect:definition-source-file-write-date near)
                          (equal pathname (sb-introspect:definition-source-pathname near)))
                 (return near))))))))
 
+(defun settle-source (passage file)
+  "Let the source of PASSAGE tell where its form stands in FILE now; return whether the form is another by now."
+  (let ((present (if (version-of file (passage-source passage))
+                     (present-source file (passage-source passage))
+                     (and (not (changed-since-p file (dated-source passage))) (passage-source passage)))))
+    (when present (setf (passage-source passage) present))
+    (null present)))
+
 (defun find-in-file (passage file)
   "Look for PASSAGE in FILE, a native name."
   (let* ((octets (source-octets file))
-         (changed (and octets (changed-since-p file (dated-source passage))))
+         (changed (and octets (settle-source passage file)))
          (found (and octets
                      (or (and (not changed) (ignore-errors (find-at-offset passage octets)))
                          (ignore-errors (find-by-name passage octets)))))
+         (changed (and changed (not (and found (loaded-text-p file (passage-text passage))))))
          (shown (shown-file file)))
     (setf (passage-file passage) shown
           (passage-note passage)

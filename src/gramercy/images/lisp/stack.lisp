@@ -21,32 +21,33 @@
   "Return the name of the function of STANDING."
   (frame-name (standing-call standing)))
 
-(defun frame-arguments (frame)
-  "Return the call of FRAME as a list of a name and arguments, without the arguments where they cannot be trusted."
+(defun frame-arguments (frame condition)
+  "Return the call of FRAME as a list of a name and arguments, without the arguments where CONDITION may have stopped
+code between two instructions: it may have reused their places, and what stands there may be no object at all, which
+would break the next garbage collection."
   (let ((call (internal-function "FRAME-CALL" "SB-DEBUG")))
-    (if (or (null call) (stopped-anywhere-p *moment*))
+    (if (or (null call) (stopped-anywhere-p condition))
         (list (sb-di:debug-fun-name (sb-di:frame-debug-fun frame)) '|...|)
         (multiple-value-bind (name arguments) (funcall call frame)
           (cons name arguments)))))
 
-(defun find-standing-frames ()
-  "Return the frames of the user's on this stack, and whether those are all."
+(defun find-standing-frames (condition)
+  "Return the frames of the user's on this stack, which CONDITION has stopped, and whether those are all."
   (let ((map-frames (internal-function "MAP-BACKTRACE" "SB-DEBUG"))
         (count 0) (frames '()))
     (when map-frames
       (funcall map-frames
                (lambda (frame)
                  (incf count)
-                 (push (make-standing :object frame
-                                      :call (handler-case (frame-arguments frame) (error () (list "unknown"))))
-                       frames))
+                 (let ((call (handler-case (frame-arguments frame condition) (error () (list "unknown")))))
+                   (push (make-standing :object frame :call call) frames)))
                :count +most-walked+))
     (values (user-frames (nreverse frames) #'standing-name) (< count +most-walked+))))
 
 (defun standing-frames ()
   "Return the frames of the user's on the stack that stands; found once, since it stands."
   (or *standing-frames*
-      (multiple-value-bind (frames complete) (find-standing-frames)
+      (multiple-value-bind (frames complete) (find-standing-frames *moment*)
         (setf *frames-complete* complete
               *standing-frames* frames))))
 
@@ -90,7 +91,7 @@
                          (and source (string-left-trim " 	" source))))
             (subseq locals 0 (min 12 (length locals))))))
 
-(define-operation "frames" (request)
+(define-look "frames" (request)
   (need-moment)
   (let* ((frames (standing-frames))
          (limit (min 200 (request-count request :limit +most-told+)))
@@ -156,21 +157,36 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
 (defun file-place (standing name location)
   "Return the place in the file NAME at which STANDING stands, or NIL. SBCL's own files are not told."
   (when (and (stringp name) (not (eql (mismatch "SYS:" name) 4)))
-    (let* ((file (native-name (pathname name)))
-           (octets (source-octets file))
-           (start (and octets (toplevel-octet standing octets location))))
-      (when start
-        (let* ((text (octets-text octets start (min (length octets) (+ start +longest-toplevel-form+))))
-               (line (+ (newlines-before octets start)
-                        (line-number text (numbered-place text (first-read-place text)
-                                                          (or (location-form-number location) 0))))))
-          (make-place :file file :line line :text (file-line-text file line)))))))
+    (let ((file (native-name (pathname name))))
+      (multiple-value-bind (octets source) (running-text file (standing-source standing))
+        (located-place file octets (and octets (toplevel-octet source octets location)) location)))))
 
-(defun toplevel-octet (standing octets location)
-  "Return where in OCTETS, of a file, the toplevel form begins whose code STANDING is at, or NIL."
-  (let* ((function (ignore-errors (sb-di:debug-fun-fun (sb-di:frame-debug-fun (standing-object standing)))))
-         (source (and function (ignore-errors (sb-introspect:find-definition-source function))))
-         (offset (and source (sb-introspect:definition-source-character-offset source))))
+(defun standing-source (standing)
+  "Return the definition source of the function of STANDING, or NIL."
+  (let ((function (ignore-errors (sb-di:debug-fun-fun (sb-di:frame-debug-fun (standing-object standing))))))
+    (and function (source-of function))))
+
+(defun running-text (file source)
+  "Return the octets in which the form of SOURCE stands that runs, and SOURCE as it counts there: those of FILE now, or
+where the form is another by now those that were loaded."
+  (let ((present (and source (present-source file source)))
+        (version (and source (version-of file source))))
+    (if (or present (null version))
+        (values (source-octets file) (or present source))
+        (values (version-octets version) source))))
+
+(defun located-place (file octets start location)
+  "Return the place of LOCATION in FILE with OCTETS, whose toplevel form begins at START; NIL without START."
+  (when start
+    (let* ((text (octets-text octets start (min (length octets) (+ start +longest-toplevel-form+))))
+           (line (+ (newlines-before octets start)
+                    (line-number text (numbered-place text (first-read-place text)
+                                                      (or (location-form-number location) 0))))))
+      (make-place :file file :line line :text (octets-line-text octets line)))))
+
+(defun toplevel-octet (source octets location)
+  "Return where in OCTETS, of a file, the toplevel form of SOURCE begins, in which LOCATION lies, or NIL."
+  (let ((offset (and source (sb-introspect:definition-source-character-offset source))))
     (if (and offset (<= offset (length octets)))
         offset
         (let* ((number (ignore-errors (sb-di:code-location-toplevel-form-offset location)))
@@ -235,27 +251,24 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
 
 (defun structure-text (value limit)
   "Return the text of VALUE by its structure; of an object of a class of the user's with its slots."
-  (if (and (typep value '(or structure-object standard-object)) (not (own-type-text-p value)))
-      (let ((stream (make-instance 'stopping-stream :limit limit)))
-        (if (eq :overflow (catch stream (print-slots value stream) nil))
-            (concatenate 'string (stream-text stream) "...")
-            (stream-text stream)))
+  (if (and (or (kind-p value standard-object) (kind-p value structure-object)) (not (own-type-text-p value)))
+      (text-within limit (lambda (stream) (print-slots value stream)))
       (plain-text value limit)))
 
 (defun own-type-text-p (value)
   "Tell whether VALUE is of a class of the system's, whose slots tell the user nothing."
-  (let ((package (ignore-errors (symbol-package (class-name (class-of value))))))
+  (let ((package (ignore-errors (symbol-package (stored-name (class-of value))))))
     (or (null package) (own-package-p package) (system-package-p package))))
 
 (defun print-slots (value stream)
   "Print VALUE, an object of a class of the user's, with what is stored in its slots."
-  (format stream "#<~a" (plain-type-name value))
+  (put (format nil "#<~a" (plain-type-name value)) stream)
   (loop for (name . content) in (slot-parts value)
-        do (format stream " ~a=" name)
+        do (put (format nil " ~a=" name) stream)
            (print-plainly content stream 4))
-  (write-string ">" stream))
+  (put ">" stream))
 
-(define-operation "locals" (request)
+(define-look "locals" (request)
   (need-moment)
   (let* ((number (request-count request :frame 0))
          (standing (standing-frame number))

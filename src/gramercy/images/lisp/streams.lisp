@@ -7,7 +7,8 @@
 
 (defconstant +mirror-header+ 4096 "Octets before the areas; the counts stand in the first of them.")
 (defconstant +mirror-area+ 131072 "Octets of the area that each stream has.")
-(defconstant +mirror-size+ (+ +mirror-header+ (* 2 +mirror-area+)) "Octets in all.")
+(defconstant +mirror-job+ (+ +mirror-header+ 131072 65536) "Octets of the place of a job: see jobs.lisp.")
+(defconstant +mirror-size+ (+ +mirror-header+ (* 2 +mirror-area+) (* 4 +mirror-job+)) "Octets in all.")
 
 ;;; The counts, of 32 bits each.
 (defconstant +mirror-request+ 0 "Place of the number of the request that wrote last.")
@@ -214,7 +215,11 @@ ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
 (defmethod sb-gray:stream-write-char ((stream bounded-stream) character)
   (with-slots (text kept total column limit) stream
     (incf total)
-    (setf column (if (char= character #\Newline) 0 (1+ column)))
+    (case character
+      (#\Newline (setf column 0))
+      ;; YES-OR-NO-P rings, and a bell moves no cursor.
+      (#.(code-char 7))
+      (t (incf column)))
     (let ((place kept))
       (cond ((< place limit)
              (setf (schar (grown-text stream text (1+ place)) place) character
@@ -251,6 +256,31 @@ ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
 
 (defmethod sb-gray:stream-start-line-p ((stream bounded-stream))
   (zerop (slot-value stream 'column)))
+
+;;; What is kept of an output whose end says most.
+
+(defclass ending-stream (bounded-stream) ()
+  (:documentation "Keeps the end of what is written: between half of the limit and the whole."))
+
+(defun drop-beginning (stream count)
+  "Make room for COUNT characters, at most half of the limit, in STREAM."
+  (declare (type index count))
+  (with-slots (text kept limit) stream
+    (when (> (+ kept count) limit)
+      (let ((left (min kept (- limit (ceiling limit 2)))))
+        (replace text text :start2 (- kept left) :end2 kept)
+        (setf kept left)))))
+
+(defmethod sb-gray:stream-write-char :before ((stream ending-stream) character)
+  (declare (ignore character))
+  (drop-beginning stream 1))
+
+(defmethod sb-gray:stream-write-string :around ((stream ending-stream) string &optional (start 0) end)
+  (let* ((end (or end (length string)))
+         (from (max start (- end (floor (slot-value stream 'limit) 2)))))
+    (drop-beginning stream (- end from))
+    (call-next-method stream string from end)
+    string))
 
 ;;; User code may close its standard output; the next evaluation needs it open.
 (defmethod close ((stream bounded-stream) &key abort)
@@ -297,7 +327,9 @@ ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
 
 (defglobal *terminal-kept* nil "The stream that is both, over empty input, or NIL where there is none yet.")
 
-(defun terminal-stream ()
+(defglobal *typed* nil "The stream that reads what a person types, or NIL where nobody can be asked: see typed.lisp.")
+
+(defun empty-terminal ()
   "Return the stream that reads nothing and writes standard output: the last one, unless user code has closed it."
   (let ((kept *terminal-kept*))
     (if (and kept (open-stream-p kept) (open-stream-p (two-way-stream-input-stream kept)))
@@ -305,8 +337,12 @@ ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
         (setf *terminal-kept*
               (make-two-way-stream (make-string-input-stream "") *standard-output-kept*)))))
 
+(defun terminal-stream ()
+  "Return the stream that writes standard output and reads what a person types, or nothing."
+  (if *typed* (make-two-way-stream *typed* *standard-output-kept*) (empty-terminal)))
+
 (defmacro with-user-streams ((limit &optional id) &body body)
-  "Run BODY with empty input and with output that is kept up to LIMIT characters, and mirrored for the request ID."
+  "Run BODY with the input that a person types, or none, and with output that is kept up to LIMIT characters, and mirrored for the request ID."
   `(let* ((*standard-output* (reset-stream *standard-output-kept* ,limit))
           (*error-output* (reset-stream *error-output-kept* ,limit))
           (*trace-output* *error-output*)

@@ -44,8 +44,11 @@ Done once, before the core is saved. ASDF compares these dates with each other a
 
 (defglobal *component-file* nil "The source of the component that ASDF has begun to load last, or NIL.")
 
+(defglobal *component-code* nil "The number of the first code object that it makes.")
+
 (defmethod asdf:perform :before ((operation asdf:load-op) (component asdf:cl-source-file))
-  (setf *component-file* (asdf:component-pathname component)))
+  (setf *component-file* (asdf:component-pathname component)
+        *component-code* (next-code)))
 
 (defun component-source (compiled)
   "Return the native name of the source of the file COMPILED, where it is a component's that ASDF loads now; else NIL."
@@ -60,6 +63,8 @@ Done once, before the core is saved. ASDF compares these dates with each other a
   (let* ((file (sb-ext:native-namestring (asdf:component-pathname component)))
          (loaded (cons (asdf:component-name (asdf:component-system component)) file)))
     (push loaded *loaded-now*)
+    (when (kept-file-p file)
+      (keep-version file (file-octets (asdf:component-pathname component)) *component-code* t))
     (if (gethash file *loaded-files*)
         (push loaded *loaded-again*)
         (setf (gethash file *loaded-files*) t))))
@@ -118,9 +123,9 @@ Done once, before the core is saved. ASDF compares these dates with each other a
 
 (defun wanted-notice-p (build kind file)
   "Tell whether a notice of KIND about FILE is to be told: of libraries only what is more than a matter of style."
-  (or (string/= kind "style-warning")
+  (or (not (member kind '("style-warning" "note") :test #'string=))
       (own-file-p file (build-name build))
-      (progn (incf (build-left-out build)) nil)))
+      (progn (when (string= kind "style-warning") (incf (build-left-out build))) nil)))
 
 (defun name-cache ()
   "Let UIOP name the directory where compiled files really go: libraries find the source of one by it."
@@ -160,7 +165,19 @@ Done once, before the core is saved. ASDF compares these dates with each other a
 
 (defun near-systems (name)
   "Return the names of systems that are close to NAME."
-  (ignore-errors (nearest name (asdf:registered-systems))))
+  (ignore-errors (nearest name (known-systems))))
+
+(defun known-systems ()
+  "Return the names of systems that are loaded, or whose definitions lie where ASDF looks."
+  (let ((registry (internal-symbol "*SOURCE-REGISTRY*" "ASDF/SOURCE-REGISTRY")))
+    (remove-duplicates
+     (append (asdf:registered-systems)
+             (loop for directory in (project-directories)
+                   append (mapcar #'pathname-name
+                                  (directory (merge-pathnames "*.asd" (sb-ext:parse-native-namestring directory)))))
+             (let ((table (and registry (boundp registry) (symbol-value registry))))
+               (and (hash-table-p table) (loop for name being the hash-keys of table collect name))))
+     :test #'string=)))
 
 (defun missing-fault (name fault)
   "Return FAULT as a plain sentence: there is no system NAME."
@@ -196,16 +213,51 @@ Done once, before the core is saved. ASDF compares these dates with each other a
         (append (list "type" (getf-text fault "type")
                       "message" (format nil "System \"~a\" was not loaded: it could not be compiled.~%~{~a~^~%~}"
                                         (build-name build)
-                                        (mapcar #'notice-line-text (subseq failures 0 (min 10 (length failures))))))
+                                        (append (mapcar #'notice-line-text (told-failures failures))
+                                                (structure-advice failures))))
                 (place-members (notice-source-place first))))))
+
+(defun told-failures (failures)
+  "Return those of FAILURES that the message of a failed compilation tells."
+  (subseq failures 0 (min 10 (length failures))))
+
+(defun structure-advice (failures)
+  "Return what to do where FAILURES say that a structure is laid out otherwise than in this image."
+  (and (find-if (lambda (notice) (search "layout of #<STRUCTURE" (notice-message notice))) failures)
+       (list "The image has this structure with other slots. Begin anew with reset-session; or evaluate the new
+DEFSTRUCT by itself, go on with its restart CONTINUE, which invalidates the instances that there are, and load again.")))
+
+;;; Each warning once
+
+(defglobal *told-notices* (make-hash-table :test 'equal)
+  "Lists of the file, line and message of warnings that were told, and the octets that the file had.")
+
+(defun news-p (notice)
+  "Tell whether NOTICE was not told before about the same text of its file, and note that it is told."
+  (let* ((file (notice-file notice))
+         (octets (and file (source-octets file)))
+         (key (list file (notice-line notice) (notice-message notice))))
+    (or (null octets)
+        (not (equalp octets (shiftf (gethash key *told-notices*) octets))))))
+
+(defun forget-repetitions (build fault)
+  "Let the warnings of BUILD be those that neither an earlier reply nor the message of FAULT tells."
+  (let* ((source (build-source build))
+         (failed (and fault (typep (build-condition build) 'uiop:compile-file-error)
+                      (told-failures (failures source)))))
+    (progv '(*file-texts*) (list (make-hash-table :test 'equal))
+      (when (> (hash-table-count *told-notices*) 2000) (clrhash *told-notices*))
+      (setf (source-warnings source)
+            (remove-if (lambda (notice) (or (member notice failed) (not (news-p notice))))
+                       (source-warnings source))))))
 
 (defun notice-line-text (notice)
   "Return one line that tells where NOTICE is and what it says."
   (let* ((message (string-right-trim " " (substitute #\Space #\Newline (notice-message notice))))
          (file (notice-file notice)))
-    (if (or (null file) (eql (length file) (mismatch file message)))
+    (if (or (null file) (starts-with-p (shown-file file) message))
         message
-        (format nil "~a~@[:~d~]: ~a" file (notice-line notice) message))))
+        (format nil "~a~@[:~d~]: ~a" (shown-file file) (notice-line notice) message))))
 
 (defun notice-source-place (notice)
   "Return the place of NOTICE with the text of its line, or NIL where it is in no file."
@@ -240,7 +292,15 @@ Done once, before the core is saved. ASDF compares these dates with each other a
            (dependency-fault condition fault))
           ((typep condition 'uiop:compile-file-error) (compilation-fault build fault))
           ((typep condition 'asdf:load-system-definition-error) (definition-fault build condition fault))
-          (t fault))))
+          (t (placed-fault fault)))))
+
+(defun placed-fault (fault)
+  "Return FAULT, of a form of a file, with the place first in its message."
+  (let ((file (getf-text fault "file")) (line (getf-text fault "line")) (message (getf-text fault "message")))
+    (when (and file line (not (starts-with-p file message)))
+      (setf (getf-text fault "message") (format nil "~a:~d: ~a" file line message)
+            (getf-text fault "text") nil))
+    fault))
 
 (defun note-build (build)
   "Put into the journal that BUILD has changed the image, and that this is not taken back."
@@ -257,8 +317,11 @@ Done once, before the core is saved. ASDF compares these dates with each other a
                           "version" (and (null fault) (system-version (build-name build)))
                           "package" (display-package-name *current-package*)))
   (put-output)
+  (ignore-errors (forget-repetitions build fault))
   (put-warnings (build-source build))
-  (put-notes (compilation-notes (/ (- (microseconds) started) 1e6)))
+  (put-notes (append (ignore-errors (stale-notes))
+                     (remove nil (list (counted-notes (build-source build))))
+                     (compilation-notes (/ (- (microseconds) started) 1e6))))
   (when *loaded-again* (put-more-members (list "reloaded" (cons :array (reloaded-texts)))))
   (put-effects)
   (let ((warnings (+ (build-left-out build) (source-warning-count (build-source build)))))

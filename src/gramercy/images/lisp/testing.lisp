@@ -8,6 +8,19 @@
 (defmethod asdf:perform :after ((operation asdf:load-op) (component asdf:system))
   (when *runs-tests* (watch-frameworks)))
 
+(defglobal *tested-systems* '() "Names of the systems whose test-op was performed in this run.")
+
+(defun tested-p (name)
+  "Tell whether the test-op of the system NAME was performed in this run."
+  (member name *tested-systems* :test #'string=))
+
+(defmethod asdf:perform :around ((operation asdf:test-op) (component asdf:system))
+  ;; Once in a run: the test-op of a library often performs that of its tests, which is one of the project's too.
+  (let ((name (asdf:component-name component)))
+    (unless (and *runs-tests* (tested-p name))
+      (when *runs-tests* (push name *tested-systems*))
+      (call-next-method))))
+
 ;;;; The systems of the project that have tests
 
 (defun definition-files ()
@@ -51,7 +64,10 @@
          (chosen (remove-if (lambda (system) (member (asdf:component-name system) reached :test #'string=))
                             (remove-if-not (lambda (system) (or (test-dependencies system) (own-test-op-p system)))
                                            systems))))
-    (mapcar #'asdf:component-name (or chosen (remove-if-not #'named-like-tests-p systems)))))
+    ;; Systems of tests last: those that they test may lead to them.
+    (mapcar #'asdf:component-name (if chosen
+                                      (stable-sort chosen #'< :key (lambda (system) (if (named-like-tests-p system) 1 0)))
+                                      (remove-if-not #'named-like-tests-p systems)))))
 
 ;;;; Loading and running
 
@@ -71,41 +87,96 @@
 
 (defun test-system (suite name)
   "Perform the test-op of the system NAME, with everything loaded that it leads to."
-  (let ((system (asdf:find-system name)))
+  (let ((system (asdf:find-system name))
+        (told *tests-told*))
     (dolist (needed (cons name (test-dependencies system)))
       (load-for-tests suite needed))
     (watch-frameworks)
-    (let ((told *tests-told*)
-          (has-test-op (or (own-test-op-p system) (test-dependencies system))))
-      (if has-test-op
-          (perform-test-op name)
-          (run-loaded suite))
-      (when (= told *tests-told*)
-        (setf (suite-trouble suite) (if has-test-op "unseen" "nothing"))
-        (when has-test-op (tell-result (make-test-run :name name :title name)))))))
+    (cond ((or (own-test-op-p system) (test-dependencies system)) (perform-test-op name))
+          (t (run-loaded suite)
+             (when (= told *tests-told*) (setf (suite-trouble suite) "nothing"))))))
+
+;;;; The verdict of a test-op: what a framework tells, or the status with which it ends the process. What it
+;;;; returns or prints is no verdict.
+
+(defvar *test-op* nil "The performing of a test-op under way in this thread, or NIL.")
+
+(defstruct (performing (:copier nil))
+  "A test-op under way: of which system, how many tests had been told and had failed before, and what it prints.
+LAST is the end of that where a jump has ended it: on its way the compiler prints too."
+  (name "" :type string)
+  (told *tests-told*)
+  (failed *tests-failed*)
+  (printed (make-instance 'ending-stream :limit (* 2 +longest-test-output+)))
+  (last nil :type (or null string)))
+
+(defun printed-end (performing)
+  "Return the end of what PERFORMING has printed."
+  (or (performing-last performing)
+      (let ((text (stream-text (performing-printed performing))))
+        (subseq text (max 0 (- (length text) +longest-test-output+))))))
+
+(defun leave-test-op (end)
+  "Jump out of the test-op under way, which ends in END."
+  (setf (performing-last *test-op*) (printed-end *test-op*))
+  (throw *test-op* end))
+
+(define-observer ("EXIT" "SB-EXT") (&key (code 0 coded) abort &allow-other-keys)
+  ;; In a test it is the end of the process; behind the tests it is how many suites tell their verdict.
+  (if (and *test-op* (not *test-run*))
+      (leave-test-op (cond ((integerp code) code) ((and abort (not coded)) 1) (t 0)))
+      (go-on)))
 
 (defun perform-test-op (name)
-  "Perform the test-op of the system NAME. It counts as a test itself where it fails, or runs none that is seen.
-An error behind tests that failed only says that they did."
-  (let ((failed *tests-failed*))
-    (block performing
-      (handler-bind ((error (lambda (condition)
-                              (unless *test-run*
-                                (unless (> *tests-failed* failed) (tell-failed-system name condition))
-                                (return-from performing)))))
-        (asdf:test-system name)))))
+  "Perform the test-op of the system NAME, and tell of it as a test where no framework has told its verdict."
+  (let* ((performing (make-performing :name name))
+         (both (make-broadcast-stream (performing-printed performing) *standard-output*))
+         (ended nil))
+    (unwind-protect
+         (let* ((*test-op* performing)
+                (*standard-output* both)
+                (*error-output* (make-broadcast-stream (performing-printed performing) *error-output*))
+                (end (catch performing (call-test-op name) nil)))
+           (setf ended t)
+           (conclude-test-op performing end))
+      (unless ended (tell-stopped performing)))))
 
-(defun tell-failed-system (name condition)
-  "Tell that CONDITION has ended the test-op of the system NAME."
-  (tell-result (make-test-run :name name :title name :failed 1 :failures (list (error-text condition))
-                              :output (tail-stream *standard-output-kept*))))
+(defun tell-stopped (performing)
+  "Tell what PERFORMING, which does not come to its end, has printed."
+  (let ((text (printed-end performing)))
+    (when (find #\Newline text :test-not #'eql)
+      (tell-event "stopped" "text" (format nil "It had printed:~%~a" text)))))
 
-(defun tail-stream (stream)
-  "Return a stream that holds the end of what STREAM has kept."
-  (let* ((text (stream-text stream))
-         (tail (make-instance 'bounded-stream :limit +longest-test-output+)))
-    (write-string text tail :start (max 0 (- (length text) +longest-test-output+)))
-    tail))
+(defun call-test-op (name)
+  "Perform the test-op of the system NAME; throw the text of an error that ends it outside of tests."
+  (handler-bind ((error (lambda (condition)
+                          (unless *test-run* (leave-test-op (error-text condition))))))
+    (asdf:test-system name)))
+
+(defun conclude-test-op (performing end)
+  "Tell how PERFORMING ended: END is the status with which it ended the process, the text of an error, or NIL.
+An error or a status behind tests that failed only says that they did."
+  (cond ((> *tests-failed* (performing-failed performing)))
+        ((stringp end) (tell-test-op performing :failures (list end)))
+        ((and end (plusp end))
+         (tell-test-op performing :failures (list (format nil "It ended with exit status ~d." end))))
+        ((> *tests-told* (performing-told performing)))
+        (end (tell-test-op performing :remark "It ended with exit status 0; no known framework reported a test."))
+        (t (tell-test-op performing :remark (silence-text) :unknown t))))
+
+(defun silence-text ()
+  "Say why a test-op that has returned tells nothing."
+  (if *frameworks-seen*
+      (format nil "~{~a~^, ~} ran no test." *frameworks-seen*)
+      "It returned, and no known framework reported a test."))
+
+(defun tell-test-op (performing &key failures remark unknown)
+  "Tell of PERFORMING as of a test."
+  (let ((output (make-instance 'bounded-stream :limit +longest-test-output+))
+        (name (performing-name performing)))
+    (write-string (printed-end performing) output)
+    (tell-result (make-test-run :name name :title name :failed (length failures) :failures failures
+                                :remark remark :unknown unknown :output output))))
 
 (defun run-loaded (suite)
   "Run all tests of the frameworks that are loaded."
@@ -161,12 +232,27 @@ An error behind tests that failed only says that they did."
 (defun run-file (suite file)
   "Run the tests that FILE defines; it is loaded by itself where no system has it."
   (load-project-tests suite)
+  ;; For some frameworks a file is a test.
+  (unless (run-named suite (project-name file)) (run-tests-in suite file)))
+
+(defun component-file-p (component file)
+  "Tell whether FILE is that of COMPONENT, a system or a part of one, or of a part of it."
+  (if (typep component 'asdf:parent-component)
+      (some (lambda (child) (component-file-p child file)) (asdf:component-children component))
+      (let ((path (asdf:component-pathname component)))
+        (and path (string= file (sb-ext:native-namestring path))))))
+
+(defun run-tests-in (suite file)
+  "Run those of the tests that are loaded which FILE defines."
   (unless (gethash file *loaded-files*)
-    (load (sb-ext:parse-native-namestring file))
+    (let ((system (find-if (lambda (system) (component-file-p system file)) (project-systems))))
+      (if system
+          (load-for-tests suite (asdf:component-name system))
+          (load (sb-ext:parse-native-namestring file))))
     (watch-frameworks))
   (let ((found nil))
     (dolist (framework (loaded-frameworks (suite-framework suite)))
-      (let ((tests (remove-if-not (lambda (test) (test-line file (title-of (car test))))
+      (let ((tests (remove-if-not (lambda (test) (in-file-p file (car test)))
                                   (outermost (funcall (third framework))))))
         (when tests
           (setf found t)
@@ -199,12 +285,16 @@ An error behind tests that failed only says that they did."
   (suite-names suite))
 
 (defun run-wanted (suite text)
-  "Run what TEXT names: a file, a test or suite that is loaded, a system, or a test of the project's systems."
+  "Run what TEXT names: a file, a test or suite that is loaded, a system, a test of the project's systems, or several."
   (let ((file (source-file text)))
     (cond (file (run-file suite file))
           ((progn (load-changes suite) (run-named suite text)))
+          ((tested-p (string-downcase text)))
           ((known-system-p text) (test-system suite (string-downcase text)))
           ((progn (load-project-tests suite) (run-named suite text)))
+          ((progn (load-systems-like-tests suite) (run-named suite text)))
+          ((find #\Space text)
+           (mapc (lambda (name) (run-wanted suite name)) (remove "" (uiop:split-string text) :test #'string=)))
           (t (throw 'unknown-test text)))))
 
 (defun load-changes (suite)
@@ -219,9 +309,15 @@ An error behind tests that failed only says that they did."
       (load-for-tests suite needed)))
   (watch-frameworks))
 
+(defun load-systems-like-tests (suite)
+  "Load the systems of the project that are called as systems of tests are: a test-op may load them itself."
+  (dolist (system (remove-if-not #'named-like-tests-p (project-systems)))
+    (load-for-tests suite (asdf:component-name system)))
+  (watch-frameworks))
+
 (defun run-suite (suite)
   "Run what SUITE wants."
-  (setf *tests-told* 0 *tests-failed* 0 *frameworks-seen* '() *runs-tests* t)
+  (setf *tests-told* 0 *tests-failed* 0 *frameworks-seen* '() *tested-systems* '() *runs-tests* t)
   (unwind-protect
        (let ((*untracked* t))
          (watch-frameworks)
@@ -229,7 +325,7 @@ An error behind tests that failed only says that they did."
              (mapc (lambda (name) (run-wanted suite name)) (left-after-tests suite))
              (let ((systems (test-systems)))
                (when (null systems) (setf (suite-trouble suite) "nothing"))
-               (dolist (name systems) (test-system suite name)))))
+               (dolist (name systems) (unless (tested-p name) (test-system suite name))))))
     (setf *runs-tests* nil)
     (leave-frameworks)))
 
@@ -262,6 +358,16 @@ An error behind tests that failed only says that they did."
              (remove-duplicates (mapcar #'first *frameworks*) :test #'string=)))
     (make-suite :names names :framework (and framework (string/= framework "asdf") framework))))
 
+(defconstant +most-left-threads+ 5 "Threads that tests have left, by name.")
+
+(defun left-threads-notes ()
+  "Return a list of a sentence about threads that the tests have left, or NIL. A copy begins without any."
+  (let* ((names (mapcar #'sb-thread:thread-name (user-threads)))
+         (shown (subseq names 0 (min +most-left-threads+ (length names)))))
+    (when names
+      (list (format nil "the tests left threads running: ~{~a~^, ~}~@[ and ~d more~]" shown
+                    (and (> (length names) (length shown)) (- (length names) (length shown))))))))
+
 (define-operation "run_tests" (request)
   (let ((suite (wanted-suite request))
         (*package* (user-package)))
@@ -272,7 +378,8 @@ An error behind tests that failed only says that they did."
         (put-reply-start (getf request :id) (null fault))
         (put-more-members (list "error" (and fault (cons :object (suite-fault suite fault)))
                                 "framework" (format nil "~{~a~^, ~}" (or (reverse *frameworks-seen*) '("asdf")))
-                                "trouble" (suite-trouble suite)))
+                                "trouble" (suite-trouble suite)
+                                "notes" (cons :array (left-threads-notes))))
         (put-output)
         (put-ascii "}")))
     (send-frame)))

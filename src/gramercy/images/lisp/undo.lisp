@@ -5,7 +5,7 @@
 
 (defun put-methods-back (function methods)
   "Give the generic FUNCTION exactly METHODS again."
-  (let ((now (sb-mop:generic-function-methods function)))
+  (let ((now (stored-methods function)))
     (dolist (method (set-difference now methods)) (remove-method function method))
     (dolist (method (set-difference methods now)) (add-method function method))))
 
@@ -19,7 +19,7 @@
         (:function
          (when (and (symbolp name) (macro-function name)) (fmakunbound name))
          (setf (fdefinition name) function)
-         (when (typep function 'generic-function) (put-methods-back function methods))))
+         (when (generic-function-p function) (put-methods-back function methods))))
       (when kind
         (put-records-back name (meaning-records meaning))
         (forget-derived-type name)))))
@@ -47,7 +47,7 @@ It has derived a type from the new definition before that was made, and would be
   (let* ((name (meaning-name meaning))
          (function (and (fboundp (first name)) (fdefinition (first name))))
          (present (find-named-method name)))
-    (when (and (typep function 'generic-function) (not (eq present (meaning-content meaning))))
+    (when (and (generic-function-p function) (not (eq present (meaning-content meaning))))
       (when present (remove-method function present))
       (when (meaning-content meaning) (add-method function (meaning-content meaning))))))
 

@@ -26,7 +26,8 @@
             (unless (minusp descriptor) (return descriptor))))))))
 
 (defun send-frame-with (descriptor)
-  "Send what was put into the outbox as one frame, together with DESCRIPTOR.
+  "Send what was put into the outbox as one frame, together with DESCRIPTOR, or end the process: without its listener
+the filter lets every call fail that it stops.
 A msghdr of 56 octets, its iovec of 16, and a cmsghdr of 16 with one descriptor, as on every 64-bit Linux."
   (let ((message (make-array 12 :element-type '(unsigned-byte 64) :initial-element 0))
         (length (- *outbox-end* +header-length+)))
@@ -43,9 +44,7 @@ A msghdr of 56 octets, its iovec of 16, and a cmsghdr of 16 with one descriptor,
               (aref message 9) 20
               (aref message 10) (logior 1 (ash 1 32))
               (aref message 11) descriptor))
-      (sb-alien:alien-funcall
-       (sb-alien:extern-alien "sendmsg" (function sb-alien:long sb-alien:int sb-sys:system-area-pointer sb-alien:int))
-       *connection* (sb-sys:vector-sap message) +send-without-signal+)))
+      (unless (= (send-message (sb-sys:vector-sap message) (* 4 +send-turns+)) *outbox-end*) (leave 66))))
   (reset-outbox))
 
 (define-operation "watch_files" (request)

@@ -5,6 +5,7 @@ class or the metaclass. Everything is read through the C slots of `type`, functi
 """
 
 import types
+from typing import Any
 
 _HEAP = 1 << 9
 # The flag of `type` and of what is below it; C code relies on it in the same way.
@@ -133,6 +134,31 @@ def qualified_name(cls: type) -> str:
     return str.__str__(_qualname(cls))
 
 
+def function_name(function: Any) -> str:
+    """Return the name of a function; it can be of a kind of text with methods of the user's."""
+    return str.__str__(function.__name__)
+
+
+def function_path(function: Any) -> str:
+    """Return the name of a function with the classes and functions around it."""
+    return str.__str__(function.__qualname__)
+
+
+def code_name(code: types.CodeType) -> str:
+    """Return the name in a code object, which `replace` lets be of any kind of text, as with functions."""
+    return str.__str__(code.co_name)
+
+
+def code_path(code: types.CodeType) -> str:
+    """Return the name in a code object with the classes and functions around it, where it knows them."""
+    return str.__str__(getattr(code, "co_qualname", code.co_name))
+
+
+def code_file(code: types.CodeType) -> str:
+    """Return the name of the file in a code object."""
+    return str.__str__(code.co_filename)
+
+
 def module_of(thing: object) -> str:
     """Return the name of the module a class or function says it is from, or nothing."""
     found: object = ""
@@ -165,6 +191,13 @@ def class_attribute(cls: type, name: str) -> object:
         if found is not MISSING:
             return found
     return MISSING
+
+
+def fixed_attribute(cls: type, name: str) -> object:
+    """Return what the class itself holds under the name, or MISSING; of one of C code without a copy."""
+    # Only C code has filled such a class, so its keys are plain texts.
+    space = class_space(cls) if _flags(cls) & _HEAP else _space(cls)
+    return space.get(name, MISSING)
 
 
 def attribute(thing: object, name: str) -> object:

@@ -16,8 +16,11 @@ from .anatomy import (
     class_attribute,
     class_name,
     class_space,
+    code_file,
+    function_name,
     instance_space,
     is_class,
+    is_heap,
     is_kind,
     kinds,
     module_of,
@@ -229,7 +232,7 @@ def _field_default(field: "dataclasses.Field[object]") -> str | None:
     return f"{class_name(made_by) if is_class(factory) else preview(factory, 60)}()"
 
 
-def _declared(_cls: type, space: Space, notes: Notes) -> Slots:
+def _declared(cls: type, space: Space, notes: Notes) -> Slots:
     """Give annotations, `__slots__` and what is assigned in the body of the class."""
     for name, note in notes.items():
         value = space.get(name, MISSING)
@@ -238,7 +241,9 @@ def _declared(_cls: type, space: Space, notes: Notes) -> Slots:
         yield name, {"source": "__slots__" if is_slot else "annotation", "type": note, "default": default}
     for name, value in space.items():
         if type(value) is types.MemberDescriptorType and not _is_special(name):
-            yield name, {"source": "__slots__"}
+            yield name, {"source": "__slots__" if is_heap(cls) else "built-in attribute"}
+        elif type(value) is types.GetSetDescriptorType and not _is_special(name):
+            yield name, {"source": "built-in attribute"}
 
 
 def _computed(_cls: type, space: Space, _notes: Notes) -> Slots:
@@ -282,17 +287,18 @@ def _stored(cls: type, space: Space) -> Slots:
     methods = sorted(
         (value for value in space.values() if type(value) is types.FunctionType),
         key=lambda each: (
-            each.__name__ not in ("__init__", "__new__", "__post_init__"),
+            function_name(each) not in ("__init__", "__new__", "__post_init__"),
             each.__code__.co_firstlineno,
         ),
     )
     home = module_of(cls)
     for method in methods:
-        file = method.__code__.co_filename
-        if method.__module__ == home and is_known(file):
+        file = code_file(method.__code__)
+        if module_of(method) == home and is_known(file):
             for store in stores_in_self(method.__code__):
                 place = f"{shown_file(file)}:{store.line}"
-                where = "set" if method.__name__ == "__init__" else f"set in {method.__name__}"
+                name = function_name(method)
+                where = "set" if name == "__init__" else f"set in {name}"
                 yield (
                     store.name,
                     {"source": where, "type": store.note, "default": store.value or None, "place": place},

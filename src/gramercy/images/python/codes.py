@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .anatomy import code_file, code_name
 from .places import lines_of, parsed
 
 # Lines of the longest assignment whose text is told, and characters of what it assigns.
@@ -175,14 +176,14 @@ class Unit(NamedTuple):
 
 def units_of(code: types.CodeType, label: str) -> Iterator[Unit]:
     """Give the units of a module's code; the label is its name."""
-    if code.co_flags & _OPTIMIZED and not code.co_name.startswith(_TYPE_PARAMETERS):
+    if code.co_flags & _OPTIMIZED and not code_name(code).startswith(_TYPE_PARAMETERS):
         yield Unit(code, label, _names_in(code), is_body=False)
         return
     yield Unit(code, label, frozenset(code.co_names), is_body=True)
     for part in code.co_consts:
         if type(part) is types.CodeType:
-            is_named = not part.co_name.startswith("<")
-            yield from units_of(part, f"{label}.{part.co_name}" if is_named else label)
+            is_named = not code_name(part).startswith("<")
+            yield from units_of(part, f"{label}.{code_name(part)}" if is_named else label)
 
 
 def _names_in(code: types.CodeType) -> frozenset[str]:
@@ -226,7 +227,7 @@ def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> No
             name = str(step.name)
             line = line_at(code, step.place)
             if name not in found and code.co_code[step.place] == _STORE:
-                found[name] = Store(name, line, *_texts(code.co_filename, line, receiver, name))
+                found[name] = Store(name, line, *_texts(code_file(code), line, receiver, name))
         before = step
     for part in code.co_consts:
         if type(part) is types.CodeType and receiver in part.co_freevars:

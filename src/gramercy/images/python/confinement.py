@@ -24,6 +24,7 @@ from .threads import count
 
 # Bound at start: evaluated code may replace them, also in good faith (a file system for tests, say).
 _open, _close, _dup2, _lseek, _fstat, _listdir = os.open, os.close, os.dup2, os.lseek, os.fstat, os.listdir
+_stat = os.stat
 _fcntl = fcntl.fcntl
 _FILES = "/proc/self/fd"
 # null, zero, full, random and urandom: what is read there is shared with no process.
@@ -62,7 +63,12 @@ _KINDS = {
 }
 _PROBE = "gramercy.effects"
 Effect = dict[str, object]
-_VERBS = {"write": "write", "connect": "connect", "process": "start or signal processes"}
+_VERBS = {
+    "read": "read a pipe, which would empty it",
+    "write": "write",
+    "connect": "connect",
+    "process": "start or signal processes",
+}
 
 
 class NotConfinedError(Exception):
@@ -188,9 +194,11 @@ class Witness:
         if kind is None:
             self._heard = self._heard or event == _PROBE
             return
-        if not self._is_evaluating() or (kind == "open" and not _is_write(arguments)):
+        if not self._is_evaluating():
             return
-        kind = "write" if kind == "open" else kind
+        kind = _opening(arguments) if kind == "open" else kind
+        if not kind:
+            return
         target = _target(event, arguments)
         effect: Effect = {"kind": kind, "target": target, "outcome": "refused"}
         if len(self._found) < _KEPT and effect not in self._found:
@@ -198,9 +206,18 @@ class Witness:
         raise PermissionError(errno.EACCES, f"A preview may not {_VERBS[kind]}", target)
 
 
-def _is_write(arguments: tuple[object, ...]) -> bool:
+def _opening(arguments: tuple[object, ...]) -> str:
+    """Return what an open file is for that a preview may not open; empty for others."""
     path, _mode, flags = (*arguments, None, None, None)[:3]
-    return type(path) is not int and type(flags) is int and bool(flags & _WRITING)
+    if type(path) is int or type(flags) is not int:
+        return ""
+    if flags & _WRITING:
+        return "write"
+    # What is read from a pipe is gone for all others. A path relative to a descriptor is not known here.
+    with suppress(OSError, ValueError):
+        if (type(path) is str or type(path) is bytes) and stat.S_ISFIFO(_stat(path).st_mode):
+            return "read"
+    return ""
 
 
 def _target(event: str, arguments: tuple[object, ...]) -> str:

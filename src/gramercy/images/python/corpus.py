@@ -14,7 +14,17 @@ from marshal import loads as _loads
 from operator import is_
 from typing import NamedTuple
 
-from .anatomy import ATOMS, class_space, is_class, is_module, kinds, module_of, plain, raw_space
+from .anatomy import (
+    ATOMS,
+    class_space,
+    function_name,
+    is_class,
+    is_module,
+    kinds,
+    module_of,
+    plain,
+    raw_space,
+)
 from .codes import Unit, units_of
 from .origins import Origins
 from .places import USERS, is_ours, silently, tier_of
@@ -254,7 +264,7 @@ def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:
         if is_class(cls) and module_of(cls) == module:
             for name, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be a class
                 inner = unwrapped(value)
-                if type(inner) is types.FunctionType and inner.__name__ != name:
+                if type(inner) is types.FunctionType and function_name(inner) != name:
                     found.setdefault(id(inner), set()).add(name)
     return found
 

@@ -179,7 +179,7 @@ class Definitions:
         self._classes[id(cls)] = Attributes(cls)
 
     def listing(self) -> dict[str, list[tuple[str, object]]]:
-        """Return by kind what the user's evaluations defined and what still exists, with the objects."""
+        """Return by kind what the user defined and what still exists, in its order, with the objects."""
         found: dict[str, list[tuple[str, object]]] = {}
         for name, known in self._user.items():
             module = self._main if name == "__main__" else _modules.get(name)
@@ -188,7 +188,7 @@ class Definitions:
                 if key in space:
                     label = key if name == "__main__" else f"{name}.{key}"
                     found.setdefault(kind_of(space[key]), []).append((label, space[key]))
-        return {kind: sorted(entries, key=lambda entry: entry[0]) for kind, entries in found.items()}
+        return found
 
     def let_go(self) -> None:
         """Hold no old values any longer: memory is needed."""

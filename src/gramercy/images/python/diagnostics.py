@@ -1,7 +1,7 @@
 """Errors and warnings of evaluated code, with the line of the source text that they belong to.
 
-The texts of the evaluations are kept, so that tracebacks and `inspect.getsource` can show lines. Frames of
-this program are left out of a backtrace. Nothing here raises, and no exception is kept.
+The texts of the evaluations are kept, so that tracebacks and `inspect.getsource` can show lines. Nothing here
+raises, and no exception is kept.
 """
 
 import builtins
@@ -23,8 +23,9 @@ from .anatomy import (
     module_space,
     mro_of,
 )
-from .places import line_text, shown_file, texts
-from .printing import preview, shorten
+from .backtraces import backtrace
+from .places import split, texts
+from .printing import shorten
 
 # Characters of source texts: thousands of calls, and little beside the memory of an image.
 _KEPT = 16 * 1024 * 1024
@@ -33,15 +34,12 @@ _EACH = 512
 # Of a warning in a loop the first hundred say enough.
 _KEPT_WARNINGS = 100
 _STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
-# The protocol's bounds for an error, so that it fits the reader's context: frames and characters of each,
-# characters of a message, exceptions behind it, and frames of each of those.
-_FRAMES, _FRAME = 25, 300
+# The protocol's bounds for an error, so that it fits the reader's context: characters of a line and of a
+# message, exceptions behind it, and lines of the backtrace of each of those.
+_LINE = 300
 _MESSAGE = 4000
 _CAUSES, _CAUSE_FRAMES = 5, 8
 _HOME = __file__.rpartition("/")[0] + "/"
-_NO_INTEREST = (_HOME, "<frozen importlib")
-# A top-level `await` runs inside of asyncio's frames: they are left out, as ours are.
-_ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
 # Names that may have been meant: how many are told, and how many are compared, which takes some milliseconds.
@@ -63,7 +61,7 @@ class Sources:
         """Keep the text and return the file name it goes by."""
         self._count += 1
         name = f"<image {self._count}>"
-        lines = text.splitlines(keepends=True)
+        lines = split(text)
         self._texts[name] = lines
         self._size += len(text) + _EACH
         while self._size > _KEPT and len(self._texts) > 1:
@@ -224,7 +222,7 @@ def _position(error: BaseException, sources: Sources) -> dict[str, object]:
     if type(line) is int and "text" not in found:
         found["text"] = _source_line(file, line, sources)
     if type(found.get("text")) is str:
-        found["text"] = shorten(_first_line(str(found["text"])), _FRAME)
+        found["text"] = shorten(_first_line(str(found["text"])), _LINE)
         if id(type(error)) in _UNREADABLE and type(getattr(error, "msg", None)) is str:
             # The place has fields of its own, and need not be part of the message.
             found["message"] = shorten(error.msg, _MESSAGE)  # type: ignore[attr-defined]  # of these three
@@ -268,52 +266,3 @@ def chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
         seen.add(id(cause))
         yield cause, relation
         error = cause
-
-
-def user_frames(trace: types.TracebackType | None) -> list[tuple[types.FrameType, int, int]]:
-    """Return the user's frames, innermost first, with the line and the instruction of each."""
-    frames: list[tuple[types.FrameType, int, int]] = []
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not (file.startswith(_NO_INTEREST) or (not frames and file.startswith(_ASYNCIO))):
-            frames.append((trace.tb_frame, trace.tb_lineno, trace.tb_lasti))
-        trace = trace.tb_next
-    frames.reverse()
-    return frames
-
-
-def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _FRAMES) -> list[str]:
-    """Return the user's frames, innermost first; of a deep stack the two ends."""
-    frames = user_frames(trace)
-    shown = list(enumerate(frames))
-    half = most // 2
-    cut = len(frames) - 2 * half if len(frames) > most else 0
-    if cut:
-        shown = shown[:half] + shown[-half:]
-    lines = [shorten(f"{index}: {_frame(*place[:2], sources)}", _FRAME) for index, place in shown]
-    if cut:
-        lines.insert(half, f"… {cut} frames left out")
-    return lines
-
-
-def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
-    code = frame.f_code
-    line = sources.line(code.co_filename, number) or line_text(code, number)
-    return f"{call_text(frame)} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
-
-
-def call_text(frame: types.FrameType) -> str:
-    """Return the call that the frame belongs to, with its arguments as they are now; no user code runs."""
-    code = frame.f_code
-    name = getattr(code, "co_qualname", code.co_name)
-    return name if name == "<module>" else f"{name}({_arguments(frame)})"
-
-
-def _arguments(frame: types.FrameType) -> str:
-    code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount
-    known = frame.f_locals
-    present = known if type(known) is dict else list(known)
-    # Names with a dot are the compiler's: what a comprehension runs over.
-    names = [name for name in code.co_varnames[:count] if name in present and name[0] != "."]
-    return ", ".join(f"{name}={preview(known[name], 40)}" for name in names[:8])

@@ -30,7 +30,8 @@ MOST = 4
 _SMALLER, _ATTEMPTS = 0.8, 6
 # Figures that were shown and closed, and are shown again when a later call changes them.
 _FOLLOWED = 16
-_PLOTS = "matplotlib.pyplot"
+PLOTS = "matplotlib.pyplot"
+BLANK = "drawn empty: one that was shown is closed. Save it before, or keep fig = plt.gcf() and save that"
 _PLAIN = ATOMS | kinds(list, tuple, dict, set, frozenset, bytearray, range)
 _PICTURES = (("_repr_png_", "image/png"), ("_repr_jpeg_", "image/jpeg"), ("_repr_svg_", "image/svg+xml"))
 _HTML = "_repr_html_"
@@ -51,13 +52,16 @@ class Gallery:
         self._drawn: list[object] = []
         self._left_out = 0
         self._followed: list[weakref.ref[Any]] = []
+        # Whether a call has closed figures, and the blank one that was told of last.
+        self._has_closed = False
+        self._blank: weakref.ref[Any] | None = None
 
     def follow(self, work: Callable[[Run], None], run: Run) -> None:
         """Do the work of a run, then show its value and its figures; of work that fails, its figures."""
         self._run = run
         try:
             work(run)
-            if _PLOTS in _modules or (run.last and id(type(run.last[0])) not in _PLAIN):
+            if PLOTS in _modules or (run.last and id(type(run.last[0])) not in _PLAIN):
                 self._value(run)
                 self.figures()
         except KeyboardInterrupt:
@@ -81,31 +85,41 @@ class Gallery:
     def figures(self) -> bool:
         """Show the open figures and close them, and those that have changed since; tell whether it could."""
         run = self._run
-        if run is None or (_PLOTS not in _modules and not self._followed):
+        if run is None or (PLOTS not in _modules and not self._followed):
             return run is not None
         try:
-            for figure in self._open_figures():
+            for figure in self._open_figures(run):
                 self._figure(run, figure)
             self._show_changed(run)
         except Exception as error:  # noqa: BLE001 - a library that is broken, or not what it seems
             _add(run, {"text": "figures", "note": f"not shown: {_told(error)}"})
         return True
 
-    @staticmethod
-    def _open_figures() -> list[Any]:
+    def _open_figures(self, run: Run) -> list[Any]:
         """Return the figures with something in them, and close them; those of a window stay with it."""
         helpers: Any = _loaded("matplotlib._pylab_helpers")
         if helpers is None:
             return []
-        found = []
+        found, had_closed = [], self._has_closed
         for number, manager in sorted(helpers.Gcf.figs.items()):
             figure = manager.canvas.figure
             is_window = getattr(manager.canvas, "required_interactive_framework", None) is not None
             if not is_window and not _is_blank(figure):
                 found.append((number, figure))
+            elif not is_window and had_closed:
+                self._tell_of_blank(run, figure)
         for number, _ in found:
             helpers.Gcf.destroy(number)
+            self._has_closed = True
         return [figure for _, figure in found]
+
+    def _tell_of_blank(self, run: Run, figure: Any) -> None:
+        """Say why a picture is empty that was drawn of a new figure, most often by plt.savefig."""
+        # A new figure is stale until it is drawn; an older matplotlib marks it again when it was saved.
+        is_drawn = not figure.stale or hasattr(figure.canvas, "renderer")
+        if is_drawn and (self._blank is None or self._blank() is not figure):
+            self._blank = weakref.ref(figure)
+            _add(run, {"text": "figure", "note": BLANK})
 
     def _show_changed(self, run: Run) -> None:
         """Show the figures again that the user has kept and changed."""
@@ -305,18 +319,16 @@ def _own_table(run: Run, value: object) -> Display | None:
     return {"kind": "table", "text": told}
 
 
-class PlotFinder:
-    """Have `pyplot.show` show the figures, from the moment when pyplot is imported.
+class Follower:
+    """A finder that does something with one module, from the moment when that is imported."""
 
-    Without a window `show` does nothing, and what a script plots after it would land in the same figure.
-    """
-
-    def __init__(self, gallery: Gallery) -> None:
-        self._gallery = gallery
+    def __init__(self, name: str, act: Callable[[ModuleType], object]) -> None:
+        self._name = name
+        self._act = act
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find pyplot as the other finders do, and be there when it has been loaded."""
-        if name != _PLOTS:
+        """Find the module as the other finders do, and be there when it has been loaded."""
+        if name != self._name:
             return None
         for finder in list(sys.meta_path):
             if finder is self or not hasattr(finder, "find_spec"):
@@ -332,14 +344,17 @@ class PlotFinder:
             del loader.exec_module
             loader.exec_module(module)
             sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-            hook(module, self._gallery)
+            self._act(module)
 
         if loader is not None and hasattr(loader, "exec_module"):
             loader.exec_module = load
 
 
 def hook(pyplot: ModuleType, gallery: Gallery) -> None:
-    """Replace `pyplot.show` by one that shows the figures here; with a window it does what it did."""
+    """Replace `pyplot.show` by one that shows the figures here; with a window it does what it did.
+
+    Without a window `show` does nothing, and what a script plots after it would land in the same figure.
+    """
     plain: Any = raw_space(pyplot).get("show")
     if plain is None:
         return

@@ -185,8 +185,13 @@ class Run:
     pure: bool = False
     # The code is made of reading expressions only, though their values may have run user code.
     reads: bool = False
+    # What was said about edited files, and those whose new text has failed while it ran, by path.
+    edits: dict[str, str] | None = None
+    spoiled: dict[str, str] | None = None
     # Pictures and tables, made at the end: see `displays`.
     displays: list[dict[str, object]] | None = None
+    # Whether `_` is set to its values.
+    remembers: bool = True
 
     def add(self, values: list[object]) -> None:
         """Print the values of a finished form; this may run code of theirs."""
@@ -196,7 +201,7 @@ class Run:
             found.append(one)
             self.room -= len(one.text)
             self.cut += one.cut
-            self.pure = remember(value) and self.pure
+            self.pure = self.remembers and remember(value) and self.pure
         self.forms.append({"values": [one.text for one in found]})
         self.last, self.printed = values, found
 

@@ -11,6 +11,8 @@ from .anatomy import (
     FUNCTIONS,
     class_name,
     class_space,
+    function_name,
+    function_path,
     instance_space,
     is_class,
     is_kind,
@@ -29,6 +31,7 @@ from .places import USERS, file_of, is_ours, place_of, shown_file, tier_of, writ
 from .printing import container_base, preview, shorten
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
+from .shapes import view_of
 from .signatures import arglist, overloads_of
 from .words import Page, abstract_methods, coarse, unwrapped, what_is, with_article
 
@@ -99,7 +102,7 @@ def home_of(found: Found) -> str:
 def _path(value: object) -> str:
     if is_class(value):
         return class_name(value).removeprefix(module_of(value) + ".")  # type: ignore[arg-type]  # a class
-    return str(value.__qualname__) if id(type(value)) in FUNCTIONS else ""  # type: ignore[attr-defined]  # both
+    return function_path(value) if id(type(value)) in FUNCTIONS else ""
 
 
 def _details(found: Found, word: str) -> list[str]:
@@ -121,7 +124,7 @@ def _details(found: Found, word: str) -> list[str]:
 
 def _of_value(value: object) -> list[str]:
     lines = [f"Value: {preview(value, 500)}"]
-    fields = instance_space(value) if not is_kind(value, type) else {}
+    fields = instance_space(value) if not is_kind(value, type) and view_of(value) is None else {}
     if fields and container_base(value) is None:
         shown = [f"{name}={preview(each, 60)}" for name, each in islice(fields.items(), 20)]
         more = f", … {len(fields) - 20} more" if len(fields) > len(shown) else ""
@@ -170,7 +173,7 @@ def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
     if is_class(owner):
         inner = unwrapped(value)
         # A method may go by a name that is not its own, as in `__iter__ = keys`.
-        names = (leaf, inner.__name__) if type(inner) is types.FunctionType else (leaf,)
+        names = (leaf, function_name(inner)) if type(inner) is types.FunctionType else (leaf,)
         for name in names:
             for base in mro_of(owner):  # type: ignore[arg-type]  # seen to be one
                 inherited = own_doc(unwrapped(class_space(base).get(name)))

@@ -28,6 +28,7 @@ from .places import USERS, tier_of
 from .printing import preview, shorten
 from .protocol import Request, RequestError, count, flag, optional_text, text
 from .session import Reply, Session
+from .shapes import view_of
 from .signatures import arglist
 from .words import Page, coarse, folded, what_is
 
@@ -242,7 +243,8 @@ def _detail(name: str, value: object) -> str:
     if coarse(value) in ("class", "function"):
         return shorten(f"{name}{arglist(value) or ''}", _LONGEST)
     shown = preview(value, 80)
-    return f"{name}: {class_name(type(value))}" if shown.startswith("<") else f"{name} = {shown}"
+    is_bare = shown.startswith("<") and view_of(value) is None
+    return f"{name}: {class_name(type(value))}" if is_bare else f"{name} = {shown}"
 
 
 def submodules(name: str, module: object) -> list[str]:

@@ -126,7 +126,7 @@ def _summary(value: object) -> Iterator[str]:
         home, owner = space.get("__name__"), None
         shown = sorted(exported_names(space))
         if "__all__" not in space:
-            shown = [key for key in shown if module_of(space[key]) == home]
+            shown = [key for key in shown if type(home) is str and module_of(space[key]) == home]
         kinds: tuple[str, ...] = ("class", "function")
     elif is_class(value):
         space = class_space(value)  # type: ignore[arg-type]  # seen to be one

@@ -9,16 +9,33 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from .anatomy import FUNCTIONS, class_name, instance_space, is_class, is_heap, is_kind, is_module, plain
-from .diagnostics import call_text, chain, message_of, user_frames
+from .anatomy import (
+    FUNCTIONS,
+    class_name,
+    code_file,
+    code_name,
+    code_path,
+    instance_space,
+    is_class,
+    is_heap,
+    is_kind,
+    is_module,
+    plain,
+)
+from .backtraces import call_text, frame_lines, is_library, user_frames
+from .diagnostics import chain, message_of
 from .places import USERS, running_lines, shown_file, tier_of
 from .printing import preview, shorten
 from .protocol import Request, RequestError, count
+from .resting import stacks
 from .session import Reply, Session
+from .shapes import view_of
 from .words import Page
 
 # Frames in one answer, from both ends of a deep stack: a reader looks at the first few.
 _FRAMES, _MOST_FRAMES = 30, 1000
+# Frames of each thread in a list of threads.
+_THREAD_FRAMES = 12
 # Frames in a row that are at the same line of the same function: in a recursion without end, nearly all.
 _SAME = 3
 # Exceptions behind the one that failed, and parts of a group: as many as the error itself tells.
@@ -161,6 +178,18 @@ def refuse_restart(_session: Session, _request: Request) -> Reply:
     raise RequestError("NO-RESTARTS", NO_RESTARTS)
 
 
+def tell_threads(session: Session, _request: Request) -> Reply:
+    """List the threads of Python code beside the one that evaluates, each with its stack."""
+    page, rows = Page(), []
+    for thread, frames, rests in stacks():
+        lines = frame_lines([(*place, -1) for place in frames], session.sources, _THREAD_FRAMES)
+        rows.append({"name": str(thread.name), "rests": rests, "frames": lines})
+        told = "waits for work" if rests else "runs"
+        page.add("\n".join([f"{thread.name} {told}:", *(f"  {line}" for line in lines)]))
+    text = page.end("threads") if rows else "No other thread of Python code is there."
+    return {"ok": True, "text": text, "data": {"threads": rows}}
+
+
 def tell_frames(session: Session, request: Request) -> Reply:
     """List the frames, the one that failed first, then those of the exceptions behind it.
 
@@ -199,7 +228,7 @@ def _placed(moment: Moment, number: int, before: int) -> Reply:
 def _gap(moment: Moment, first: int, last: int) -> str:
     """Say which frames are left out, and that a call repeats itself in them where it does."""
     codes = [moment.place(number).frame.f_code for number in range(max(first - 1, 0), last + 1)]
-    again = f": {codes[0].co_name} again" if all(code is codes[0] for code in codes) else ", left out here"
+    again = f": {code_name(codes[0])} again" if all(code is codes[0] for code in codes) else ", left out here"
     return f"… frames {first} to {last}{again}" if first < last else f"… frame {first}{again}"
 
 
@@ -220,15 +249,20 @@ def _part_data(part: Part) -> Reply:
 
 
 def _selected(part: Part, most: int) -> list[int]:
-    """Return the numbers of the frames to show: without the repetitions, of a deep stack both ends."""
+    """Return the numbers of the frames to show: without repetitions, and of libraries only the ends of a run.
+
+    Of a deep stack both ends.
+    """
     found: list[int] = []
     before, repeated = (0, 0), 0
-    for number, place in enumerate(part.places, part.first):
-        here = (id(place.frame.f_code), place.line)
+    foreign = [is_library(place.frame) for place in part.places] + [False]
+    for place, (frame, line, _last) in enumerate(part.places):
+        here = (id(frame.f_code), line)
         repeated = repeated + 1 if here == before else 0
         before = here
-        if repeated < _SAME:
-            found.append(number)
+        is_inside = place > 0 and foreign[place - 1] and foreign[place] and foreign[place + 1]
+        if repeated < _SAME and not is_inside:
+            found.append(part.first + place)
     outer = most // 3
     return found if len(found) <= most else found[: most - outer] + found[len(found) - outer :]
 
@@ -238,16 +272,16 @@ def _row(moment: Moment, number: int) -> Reply:
     code = place.frame.f_code
     lines = running_lines(code)
     source = lines[place.line - 1].rstrip() if 0 < place.line <= len(lines) else ""
-    names = list(moment.names(number))
+    names, home = list(moment.names(number)), place.frame.f_globals.get("__name__")
     row: Reply = {
         "number": number,
-        "name": getattr(code, "co_qualname", code.co_name),
+        "name": code_path(code),
         "call": shorten(call_text(place.frame), _LINE),
-        "file": shown_file(code.co_filename),
+        "file": shown_file(code_file(code)),
         "line": place.line,
         "source": shorten(source.strip(), _LINE),
         "locals": names[:_NAMES],
-        "own": tier_of(str(place.frame.f_globals.get("__name__"))) == USERS,
+        "own": tier_of(home if type(home) is str else "?") == USERS,
     }
     if len(names) > _NAMES:
         row["more_locals"] = len(names) - _NAMES
@@ -290,7 +324,9 @@ def _row_text(row: Reply) -> str:
 def _structure(value: object) -> str:
     """Print a value; of an instance the attributes as well, since its type alone says little."""
     shown = preview(value, _VALUE)
-    fields = {} if _is_definition(value) or not is_heap(type(value)) else instance_space(value)
+    if _is_definition(value) or not is_heap(type(value)) or view_of(value) is not None:
+        return shown
+    fields = instance_space(value)
     if not fields or not shown.endswith(">"):
         return shown
     parts = [f"{name}={preview(held, _FIELD)}" for name, held in islice(fields.items(), _FIELDS)]

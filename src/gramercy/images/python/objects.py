@@ -25,9 +25,11 @@ from .anatomy import (
     kinds,
     module_space,
 )
-from .printing import container_base, is_trivial, outline, preview, printed_again
+from .arrays import View
+from .printing import container_base, is_trivial, preview, printed_again
 from .protocol import Request, RequestError, count
 from .purity import is_plain
+from .shapes import view_of
 from .words import Page
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ _TEXTS = 4
 _PIECE, _LONGEST_PIECE, _WHOLE, _FURTHEST = 20_000, 100_000, 1_000_000, 16_000_000
 # Parts of an object in one answer.
 _SHOWN = 100
+# Characters of the object itself: a table of a dozen columns fits.
+_PREVIEW = 800
 _SEQUENCES = kinds(list, tuple, deque)
 Child = tuple[str, object]
 _AGAIN = "evaluate the expression again, or bind its value to a name"
@@ -239,6 +243,13 @@ def children(thing: object) -> tuple[list[Child], int]:
     """Return the first children with their labels, and how many there are."""
     found: list[Child] = []
     total = 0
+    view = view_of(thing)
+    if view is not None and view.is_data and container_base(thing) is None:
+        # The first values; what an array or a table keeps beside them says nothing.
+        found = [
+            (f"[{place}]", part) for place, (_label, part) in enumerate(view.parts) if type(part) is not View
+        ]
+        return found, len(found) + view.left if found else 0
     base = container_base(thing)
     if base is not None and base is not str and base is not bytes:
         found, total = _items(thing, base)
@@ -294,7 +305,7 @@ def look(thing: object, table: Table) -> tuple[str, dict[str, object]]:
     data: dict[str, object] = {
         "object": table.number(thing),
         "type": class_name(type(thing)),
-        "preview": preview(thing, 400),
+        "preview": preview(thing, _PREVIEW),
         "children": rows,
         "total": total,
     }
@@ -342,4 +353,4 @@ def print_value(session: "Session", request: Request) -> "Reply":
 
 
 def _shown_safely(value: object) -> str:
-    return repr(value) if is_plain(value, shown=True) else outline(value)
+    return repr(value) if is_plain(value, shown=True) else preview(value, _PREVIEW)

@@ -7,7 +7,8 @@ or imports code of the user's.
 import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from importlib.util import cache_from_source, source_hash
 from typing import NamedTuple
@@ -15,11 +16,15 @@ from typing import NamedTuple
 from .anatomy import is_module, mro_of, raw_space
 
 _modules = sys.modules
-_open, _stat = open, os.stat
+_open, _stat, _unlink = open, os.stat, os.unlink
 # Bytes of the sources that are kept as they were loaded, of those loaded last: as much as a big project has.
 _KEPT = 8 * 1024 * 1024
 # What the modules of the project were loaded from, by file: the file may be edited after that.
 loaded: dict[str, bytes] = {}
+# Older texts of those files, oldest first, from which frames of earlier calls may be.
+older: dict[str, list[bytes]] = {}
+# What modules took up of an edited file, by module: its text, and the classes that stayed of an older one.
+taken_up: dict[str, tuple[bytes, dict[str, bytes]]] = {}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -42,6 +47,9 @@ class Origins:
         self._marks: dict[str, bytes | None] = {}
         self._reloaded: list[str] = []
         self.since = 0.0
+        # Who else wants to know that a module was loaded once more, or put back.
+        self.at_settling: Callable[[str, Source], object] | None = None
+        self.at_forgetting: Callable[[str], object] | None = None
 
     def note(self, name: str, module: object) -> bool:
         """Remember the source of a module that was loaded during the call that began at `since`.
@@ -64,6 +72,8 @@ class Origins:
         self._marks[name] = source.mark
         self._reloaded.append(name)
         _keep(source)
+        if self.at_settling is not None:
+            self.at_settling(name, source)
 
     def take_reloaded(self) -> list[str]:
         """Return the modules that were loaded once more since the last time."""
@@ -73,6 +83,8 @@ class Origins:
     def forget(self, name: str) -> None:
         """Take the module for one whose source has changed."""
         self._marks[name] = None
+        if self.at_forgetting is not None:
+            self.at_forgetting(name)
 
     def changed(self) -> dict[str, Source]:
         """Return the modules whose file says something else now, with what it says."""
@@ -83,12 +95,17 @@ class Origins:
                 found[name] = source
         return found
 
-    def is_changed(self, name: str) -> bool:
-        """Tell whether the file of a module says something else than when it was loaded."""
+    def is_changed(self, name: str, definition: str = "") -> bool:
+        """Tell whether the file of a module, or a definition in it, says something else than what runs."""
         if name not in self._marks:
             return False
         source = source_of(_modules.get(name))
-        return source is not None and source.mark != self._marks[name]
+        if source is None or source.mark == self._marks[name]:
+            return False
+        data, stale = taken_up.get(name, (None, {}))
+        if data != source.data:
+            return True
+        return definition.partition(".")[0] in stale if definition else bool(stale)
 
     def names(self) -> list[str]:
         """Return the modules of the project that are loaded."""
@@ -150,6 +167,13 @@ def _is_compiled_from_older(source: Source) -> bool:
     known = (0, written // 1_000_000_000 & 0xFFFFFFFF, len(source.data) & 0xFFFFFFFF)
     numbers = tuple(int.from_bytes(header[place : place + 4], "little") for place in (4, 8, 12))
     return is_older and numbers == known
+
+
+def drop_older(source: Source) -> None:
+    """Let the import system not take a compiled file that is older than the source."""
+    if _is_compiled_from_older(source):
+        with suppress(OSError, NotImplementedError):
+            _unlink(cache_from_source(source.file))
 
 
 class Graph:

@@ -5,17 +5,23 @@ texts of evaluations by their made-up file names.
 """
 
 import ast
+import io
 import os
 import re
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from .anatomy import (
     MISSING,
     class_space,
+    code_file,
+    code_name,
+    code_path,
     is_class,
     is_heap,
     is_module,
@@ -25,10 +31,10 @@ from .anatomy import (
     raw_space,
 )
 from .definitions import is_users
-from .origins import loaded
+from .origins import loaded, older
 
 _modules = sys.modules
-_open, _stat = open, os.stat
+_open, _stat, _Stream = open, os.stat, io.StringIO
 _compile = compile
 _match = re.compile
 _renew: Callable[[], object] = (
@@ -39,6 +45,8 @@ _renew: Callable[[], object] = (
 # Bytes of one file: more is data. Files that are kept as lines: those that the last questions were about.
 _LARGEST = 4 * 1024 * 1024
 _FILES = 16
+# Texts of which the code is kept for the frames of one error.
+_VERSIONS = 8
 # Lines of decorators above a class, the longest that are followed.
 _DECORATORS = 60
 _HERE = __file__.rpartition("/")[0] + "/"
@@ -47,6 +55,8 @@ _STANDARD = sys.stdlib_module_names
 USERS, LIBRARY, STANDARD = range(3)
 # The texts of the evaluations, by file name; `diagnostics` fills it.
 texts: dict[str, list[str]] = {}
+# The older texts that code keeps which an edit could not reach, by the made-up names of their files.
+asides: dict[str, list[str]] = {}
 # The directory of the project, if there is one.
 project: list[str] = []
 _read: dict[str, tuple[tuple[int, int], list[str]]] = {}
@@ -79,10 +89,17 @@ def shown_file(file: str) -> str:
     return file
 
 
+def split(text: str) -> list[str]:
+    """Split a text where the compiler counts a line: str.splitlines does so at a form feed and U+2028 too."""
+    if "\n" not in text and "\r" not in text:
+        return [text] if text else []
+    return list(_Stream(text, newline=""))
+
+
 def lines_of(file: str) -> list[str]:
     """Return the lines of a file or of an evaluated text; none where it cannot be read."""
-    if file in texts:
-        return texts[file]
+    if file in texts or file in asides:
+        return texts[file] if file in texts else asides[file]
     if not file.endswith((".py", ".pyw")):
         return []
     try:
@@ -94,7 +111,7 @@ def lines_of(file: str) -> list[str]:
         if status.st_size > _LARGEST:
             return []
         with _open(file, "rb") as stream:
-            lines = stream.read(_LARGEST).decode("utf-8", "replace").splitlines(keepends=True)
+            lines = split(stream.read(_LARGEST).decode("utf-8", "replace"))
     except (OSError, ValueError):
         return []
     while len(_read) >= _FILES:
@@ -109,18 +126,38 @@ def running_lines(code: types.CodeType) -> list[str]:
     A module itself runs while it is loaded, so its text is that of the file. So is that of a function which
     does not begin where it should: it is called while its module is loaded anew.
     """
-    current, data = lines_of(code.co_filename), loaded.get(code.co_filename)
-    if data is None or code.co_name == "<module>":
+    current, data = lines_of(code_file(code)), loaded.get(code_file(code))
+    if data is None or code_name(code) == "<module>":
         return current
-    before = data.decode("utf-8", "replace").splitlines(keepends=True)
+    if code_file(code) in older:
+        data = text_with(code) or data
+    before = split(data.decode("utf-8", "replace"))
     return before if _begins_in(before, code) or not _begins_in(current, code) else current
+
+
+def text_with(code: types.CodeType) -> bytes | None:
+    """Return the text that has this very code in it, of those that a module was loaded from or took up."""
+    file = code_file(code)
+    texts_of_file: list[bytes] = [*older.get(file, []), *([loaded[file]] if file in loaded else [])]
+    for data in reversed(texts_of_file):
+        if code in _codes_of(data, file):
+            return data
+    return None
+
+
+@lru_cache(_VERSIONS)
+def _codes_of(data: bytes, file: str) -> frozenset[types.CodeType]:
+    waiting = [each for each in [silently(data, file, 0)] if each is not None]
+    for each in waiting:
+        waiting += [one for one in each.co_consts if type(one) is types.CodeType]
+    return frozenset(waiting)
 
 
 def _begins_in(lines: list[str], code: types.CodeType) -> bool:
     first = code.co_firstlineno - 1
     head = lines[first : first + _DECORATORS]
     count = 1 if head and not head[0].lstrip().startswith("@") else len(head)
-    return code.co_name.startswith("<") or any(code.co_name in line for line in head[:count])
+    return code_name(code).startswith("<") or any(code_name(code) in line for line in head[:count])
 
 
 def line_text(code: types.CodeType, number: int) -> str:
@@ -144,7 +181,7 @@ def place_of(thing: object) -> tuple[str, int] | None:
     """Return the file and the line in which a function, class or module is defined."""
     if type(thing) is types.FunctionType:
         code = thing.__code__
-        return (code.co_filename, code.co_firstlineno) if is_known(code.co_filename) else None
+        return (code_file(code), code.co_firstlineno) if is_known(code_file(code)) else None
     if is_class(thing):
         return _class_place(thing)  # type: ignore[arg-type]  # seen to be one
     if is_module(thing):
@@ -154,8 +191,13 @@ def place_of(thing: object) -> tuple[str, int] | None:
 
 
 def written(place: tuple[str, int] | None) -> str:
-    """Write a place as `file:line`."""
-    return f"{shown_file(place[0])}:{place[1]}" if place is not None else ""
+    """Write a place as `file:line`; that of an older text by its real file, which readers know."""
+    if place is None:
+        return ""
+    file, line = place
+    if file in asides:
+        return f"{shown_file(file.rpartition('@')[0])}:{line} of its text before an edit"
+    return f"{shown_file(file)}:{line}"
 
 
 def _class_place(cls: type) -> tuple[str, int] | None:
@@ -163,12 +205,12 @@ def _class_place(cls: type) -> tuple[str, int] | None:
         return None
     codes = [part.__code__ for part in class_space(cls).values() if type(part) is types.FunctionType]
     path = qualified_name(cls)
-    own = [code for code in codes if code.co_qualname.startswith(path + ".") and is_known(code.co_filename)]
+    own = [code for code in codes if code_path(code).startswith(path + ".") and is_known(code_file(code))]
     first = class_space(cls).get("__firstlineno__", MISSING)  # since 3.13
     for file in _files_of(cls, own):
         if type(first) is int:
             return file, first
-        below = [code.co_firstlineno for code in own if code.co_filename == file]
+        below = [code.co_firstlineno for code in own if code_file(code) == file]
         line = _class_line(lines_of(file), path, min(below, default=None))
         if line:
             return file, line
@@ -178,7 +220,7 @@ def _class_place(cls: type) -> tuple[str, int] | None:
 def _files_of(cls: type, codes: list[types.CodeType]) -> list[str]:
     """Return where the class may be written: beside its methods, in its module, in what was evaluated."""
     home = module_of(cls)
-    found = [code.co_filename for code in codes[:1]] or [file_of(_modules.get(home))]
+    found = [code_file(code) for code in codes[:1]] or [file_of(_modules.get(home))]
     if found == [""] and (home == "__main__" or tier_of(home) == USERS):
         name = "class " + qualified_name(cls).rpartition(".")[2]
         found = [file for file, lines in reversed(texts.items()) if any(name in line for line in lines)]
@@ -233,14 +275,22 @@ def parsed(text: str) -> ast.Module | None:
 
 def silently(text: str | bytes, file: str, flags: int) -> Any:
     """Compile without a warning, which might run a hook of the user's; None where it cannot be compiled."""
+    try:
+        with without_warnings():
+            return _compile(text, file, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep what the compiler warns of to itself: it was told when the text was compiled first."""
     space = raw_space(warnings)
     filters = space.get("filters", MISSING)
     space["filters"] = [("ignore", None, Warning, None, 0)]
     _renew()
     try:
-        return _compile(text, file, "exec", flags, dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        yield
     finally:
         if filters is MISSING:
             del space["filters"]

@@ -6,7 +6,7 @@ is shown whole reads exactly as `repr`. With `safe` no user code runs.
 
 import enum
 import types
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from .anatomy import (
     ATOMS,
     class_name,
+    function_path,
     instance_space,
     is_class,
     is_kind,
@@ -22,9 +23,13 @@ from .anatomy import (
     module_space,
     mro_of,
 )
+from .arrays import View
+from .shapes import view_of
 
 # Levels of nesting: far below the recursion limit, and deeper than a reader follows.
 _DEEPEST = 40
+# Records inside of records: each level says less about the value that was asked for.
+_RECORDS = 3
 # Bits of an integer that is printed at once: its twenty digits are below every limit.
 _SMALL = 64
 # Characters that are kept of a value whose own code printed them, and characters of a text that is measured.
@@ -38,8 +43,17 @@ _PLAIN: dict[type, tuple[str, str]] = {
     set: ("{", "}"),
     frozenset: ("frozenset({", "})"),
 }
+# Containers of the standard library: their own code is not run to print them where none of the user's may be.
+_STANDARD: dict[type, tuple[str, str]] = {
+    OrderedDict: ("OrderedDict({", "})"),
+    Counter: ("Counter({", "})"),
+    defaultdict: ("defaultdict({}, {{", "})"),
+    deque: ("deque([", "])"),
+}
+_factory = vars(defaultdict)["default_factory"].__get__
 _builtin_name = vars(types.BuiltinFunctionType)["__name__"].__get__
 _CONTAINERS = kinds(dict, *_PLAIN)
+_ALL_CONTAINERS = _CONTAINERS | kinds(*_STANDARD)
 _SIZED = (list, tuple, dict, set, frozenset, deque, str, bytes)
 _NO_DEFAULT = "dataclasses._HAS_DEFAULT_FACTORY_CLASS"
 
@@ -60,11 +74,14 @@ class Printer:
         self._parts: list[str] = []
         self._left = limit
         self._limit = limit
+        self._is_safe = safe
+        self._containers = _ALL_CONTAINERS if safe else _CONTAINERS
         self._show = outline if safe else show or self._shown
         # Whether code of the user's was run to print: to print it again might give another text.
         self._is_foreign = False
         self._items = items
         self._open: set[int] = set()
+        self._records = 0
         self.cut = False
 
     def text(self, value: object) -> str:
@@ -100,10 +117,38 @@ class Printer:
         kind = type(value)
         if id(kind) in ATOMS:
             self._put(self._atom(value))
-        elif id(kind) in _CONTAINERS:
+        elif id(kind) in self._containers:
             self._container(value, depth)
+        elif kind is View:
+            self._view(value, depth)  # type: ignore[arg-type]  # it is one
+        elif self._is_safe and id(value) not in self._open and (view := view_of(value)) is not None:
+            self._record(view, value, depth)
         else:
             self._put(self._other(value))
+
+    def _record(self, view: View, value: object, depth: int) -> None:
+        if view.parts and self._records >= _RECORDS:
+            self._put(self._other(value))
+            return
+        self._open.add(id(value))
+        self._records += 1
+        self._view(view, depth)
+        self._records -= 1
+        self._open.discard(id(value))
+
+    def _view(self, view: View, depth: int) -> None:
+        """Print a view: its parts are values or views again."""
+        self._put(view.head)
+        for shown, (label, part) in enumerate(view.parts):
+            if self._left <= 0 or (self._items is not None and shown >= self._items):
+                self._stop(len(view.parts) - shown + view.left, shown)
+                break
+            self._put(f", {label}" if shown else label)
+            self._print(part, depth + 1)
+        else:
+            if view.left:
+                self._stop(view.left, len(view.parts))
+        self._put(view.tail)
 
     def _atom(self, value: object) -> str:
         if type(value) is int and value.bit_length() > 13000:  # noqa: PLR2004 - below CPython's limit of 4300 digits
@@ -116,8 +161,10 @@ class Printer:
         return _repr(value)
 
     def _container(self, value: object, depth: int) -> None:
-        before, after = _PLAIN.get(type(value), ("{", "}"))
-        if not value and type(value) in (set, frozenset):
+        before, after = _PLAIN.get(type(value)) or _STANDARD.get(type(value), ("{", "}"))
+        if type(value) is defaultdict:
+            before = before.format(outline(_factory(value)))
+        if type(value) in (set, frozenset) and not value:
             self._put(_repr(value))
         elif id(value) in self._open or depth > _DEEPEST:
             self.cut = self.cut or depth > _DEEPEST
@@ -130,12 +177,13 @@ class Printer:
             self._open.discard(id(value))
 
     def _members(self, value: object, depth: int) -> None:
-        pairs = type(value) is dict
+        base: Any = type(value) if id(type(value)) in _CONTAINERS else container_base(value)
+        pairs = base is dict
         # Each member takes a character at least, so no more are copied than there is room for.
-        members = list(islice(value.items() if pairs else value, self._left + 1))  # type: ignore[attr-defined,arg-type]  # a container
+        members = list(islice(dict.items(value) if pairs else base.__iter__(value), self._left + 1))  # type: ignore[arg-type]  # a dict
         for shown, member in enumerate(members):
             if self._left <= 0 or (self._items is not None and shown >= self._items):
-                self._stop(len(value) - shown, shown)  # type: ignore[arg-type]  # a container
+                self._stop(base.__len__(value) - shown, shown)
                 return
             if shown:
                 self._put(", ")
@@ -220,7 +268,7 @@ def outline(value: object) -> str:  # noqa: PLR0911 - one for each kind
     if is_module(value):
         return f"<module {_own_name(value)}>"
     if kind is types.FunctionType:
-        return f"<function {value.__qualname__}>"  # type: ignore[attr-defined]  # of functions, always a str
+        return f"<function {function_path(value)}>"
     if type(value) is bytearray:
         return f"bytearray({bytes(value[:200])!r}{'…' if len(value) > 200 else ''})"  # noqa: PLR2004 - a preview
     if is_kind(value, types.BuiltinFunctionType):

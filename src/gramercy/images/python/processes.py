@@ -7,14 +7,17 @@ no user code, adopts and reaps every orphan. Their wait statuses are kept for a 
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from types import FunctionType, ModuleType
+from typing import Any
 
 from .threads import Threads, count
 
 _fork, _waitpid, _listdir, _getpid, _exit = os.fork, os.waitpid, os.listdir, os.getpid, os._exit
-_waitid = os.waitid
+_waitid, _clock = os.waitid, time.monotonic
 _open, _read, _close, _setpgid = os.open, os.read, os.close, os.setpgid
 _signaled, _signal, _code = os.WIFSIGNALED, os.WTERMSIG, os.WEXITSTATUS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -23,6 +26,10 @@ _ALL, _LOOK = os.P_ALL, os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SUBREAPER = 36
 # Wait statuses kept: the parent asks for one right after EOF, so only the latest matter.
 _REMEMBERED = 64
+_interval, _set_interval = sys.getswitchinterval, sys.setswitchinterval
+# Seconds that a woken thread waits while this one looks and forks: longer than both take, and soon over.
+_STILL = 0.05
+_ATTEMPTS = 5
 _modules = sys.modules
 
 
@@ -38,6 +45,10 @@ class Family:
         self._ended: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._adopts = False
         self._threads = Threads()
+        # Of a copy: how long its fork took.
+        self.fork_us = 0
+        # Of a copy: what starts the threads again that it does not have.
+        self.asleep: list[Callable[[], object]] = []
 
     def why_not(self) -> str | None:
         """Return why this process cannot be copied, or None when it can; empty pools of idle threads."""
@@ -49,20 +60,55 @@ class Family:
         if reason is not None:
             raise CannotForkError(reason)
         dice = _random_state()
+        began = _clock()
         try:
-            pid = _uninterrupted_fork()
+            pid = self._fork_beside_threads() if self._threads.resting else _uninterrupted_fork()
+        except CannotForkError:
+            raise
         except Exception as error:  # noqa: BLE001 - no memory, no processes left, or an audit hook of the user's
             raise CannotForkError(f"fork failed: {error}") from None
         if pid == 0:
-            # A process group of its own: code that kills its group must not take its checkpoints along.
-            with suppress(OSError):
-                _setpgid(0, 0)
+            self._begin_as_copy(began)
             _restore_random(dice)
-            self._copies = set()
-            self._ended.clear()
         else:
             self._copies.add(pid)
         return pid
+
+    def _begin_as_copy(self, began: float) -> None:
+        # A process group of its own: code that kills its group must not take its checkpoints along.
+        with suppress(OSError):
+            _setpgid(0, 0)
+        self.fork_us = int((_clock() - began) * 1e6)
+        self._copies = set()
+        self._ended.clear()
+        gone = self._threads.begin_as_copy()
+        for rest in gone:
+            with suppress(Exception):  # user code owns these objects
+                rest.mend()
+        self.asleep += [rest.revive for rest in gone if rest.revive is not None]
+
+    def _fork_beside_threads(self) -> int:
+        """Fork while all other threads wait; one that is woken now does not run before the fork is made."""
+        interval = _interval()
+        for _attempt in range(_ATTEMPTS):
+            # What waits from now on for its turn waits so long, unless this thread lets go by itself.
+            _set_interval(_STILL)
+            try:
+                reason = self.why_not()
+                if reason is not None:
+                    raise CannotForkError(reason)
+                if self._threads.is_still():
+                    return _uninterrupted_fork()
+            finally:
+                _set_interval(interval)
+        raise CannotForkError("threads that wait were woken again and again")
+
+    def wake(self) -> None:
+        """Start again, in a copy, the threads that served the process it is a copy of."""
+        asleep, self.asleep = self.asleep, []
+        for revive in asleep:
+            with suppress(Exception):  # user code owns these objects, and may have patched threading
+                revive()
 
     def reap(self) -> None:
         """Reap the copies that have ended."""
@@ -181,3 +227,51 @@ def end_all() -> None:
                     if os.getsid(int(name)) == own:
                         os.kill(int(name), signal.SIGKILL)
     _exit(0)
+
+
+# Modules that are loaded when a process is first started in another way than by a fork, and those ways.
+SPAWNERS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
+_WAYS = ("spawn", "forkserver")
+_launching: list[None] = []
+
+
+def refuse_session(spawner: ModuleType) -> None:
+    """Let no function of the session be sent to a process that cannot have it: a pool would wait forever."""
+    popen: Any = vars(spawner).get("Popen")
+    reduction: Any = _modules.get("multiprocessing.reduction")
+    if popen is None or reduction is None:
+        return
+    launch = popen._launch  # noqa: SLF001 - there is no other place that all starts pass
+
+    def launched(self: object, process: object) -> object:
+        _launching.append(None)
+        try:
+            return launch(self, process)
+        finally:
+            _launching.pop()
+
+    popen._launch = launched  # noqa: SLF001 - see above
+    reduction.ForkingPickler.reducer_override = _sent
+
+
+def _sent(_pickler: object, value: object) -> object:
+    if type(value) is not FunctionType and not issubclass(type(value), type):
+        return NotImplemented
+    main = _modules.get("__main__")
+    is_ours = getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None
+    if getattr(value, "__module__", None) != "__main__" or not is_ours or not _is_spawned():
+        return NotImplemented
+    raise TypeError(
+        f"{getattr(value, '__name__', value)} is defined in this session, which a process that is started by "
+        "spawn or forkserver does not have: put it into a module of the project, or use "
+        "multiprocessing.get_context('fork')."
+    )
+
+
+def _is_spawned() -> bool:
+    """Tell whether what is sent may go to a process that was not forked."""
+    process: Any = _modules.get("multiprocessing.process")
+    children = getattr(process, "_children", ())
+    return bool(_launching) or any(
+        getattr(getattr(child, "_popen", None), "method", None) in _WAYS for child in list(children)
+    )

@@ -6,12 +6,14 @@ purpose, since the parent waits for the hello. It does not know what an operatio
 """
 
 import _socket
+import errno
 import fcntl
 import json
 import os
 import re
 import resource
 import sys
+import time
 from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the C encoder
 from typing import Any, NamedTuple, NoReturn
@@ -27,20 +29,27 @@ _HEADER = 4
 
 _read, _write, _close, _fstat = os.read, os.write, os.close, os.fstat
 _exit, _getpid = os._exit, os.getpid
+_clock, _sleep = time.monotonic, time.sleep
 _pidfd_open: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
 _RIGHTS = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS)
-# Room for the ends that come with a request: one for a checkpoint, one for a moment.
+# Room for the ends that come with a request: one for a checkpoint, one for a moment, one for an input.
 _ROOM = _socket.CMSG_SPACE(4 * 4)
 _CLOSING, _SILENT = _socket.MSG_CMSG_CLOEXEC, _socket.MSG_NOSIGNAL
+# The kernel limits how many descriptors all processes of a user have on their way together. Other processes
+# may use that up for a moment; the parent waits longer than this.
+_TOO_MANY = errno.ETOOMANYREFS
+_PATIENCE, _PAUSE = 5.0, 0.01
+# Linux 6.5: the parent can have the kernel attach a pidfd of the sender to a message.
+_NAMES_SENDERS = 76
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # C
 _lone = re.compile("[\ud800-\udfff]").sub
 Request = dict[str, object]
 PROTOCOL = 1
 _USAGE = (
     "Expected: --connection DESCRIPTOR [--path DIRECTORY]... [--mirror DESCRIPTOR] [--site] "
-    "[--first DIRECTORY]... [--outside DIRECTORY]... [--init FILE]"
+    "[--first DIRECTORY]... [--outside DIRECTORY]... [--init FILE] [--reload auto|tell|off]"
 )
-_LISTS = ("--connection", "--path", "--first", "--outside", "--mirror", "--init")
+_LISTS = ("--connection", "--path", "--first", "--outside", "--mirror", "--init", "--reload")
 CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await", "undo_definitions")
 
 
@@ -84,7 +93,7 @@ def decode(body: bytes) -> dict[str, object]:
     return value
 
 
-def _raise_out_of_reach(fd: int) -> int:
+def raise_out_of_reach(fd: int) -> int:
     """Move the descriptor above the soft limit, out of reach of closerange() and of new files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(max(soft + 64, 4096), 60000)
@@ -117,11 +126,41 @@ def close_quietly(fd: int) -> None:
         return
 
 
+def send_with(
+    plug: _socket.socket, frame: bytes, descriptor: int, *, is_needed: bool = True, seconds: float = _PATIENCE
+) -> int:
+    """Send a frame with a descriptor, if there is one (-1: none); return how many bytes were sent.
+
+    Where too many are on their way, wait so many seconds; one that is not needed is left out instead.
+    """
+    rights = [(*_RIGHTS, descriptor.to_bytes(4, sys.byteorder))] if descriptor >= 0 else []
+    until = _clock() + seconds
+    while True:
+        try:
+            return plug.sendmsg([frame], rights, _SILENT)
+        except OSError as error:
+            if error.errno != _TOO_MANY or _clock() > until:
+                raise
+        if is_needed:
+            _sleep(_PAUSE)
+        else:
+            rights = []
+
+
+def _names_senders(plug: _socket.socket) -> bool:
+    """Tell whether the kernel itself can tell the parent which process sends."""
+    try:
+        plug.getsockopt(_socket.SOL_SOCKET, _NAMES_SENDERS)
+    except OSError:
+        return False
+    return True
+
+
 class Connection:
     """A socket that belongs to this process alone and ends the process when it ends."""
 
     def __init__(self, end: int) -> None:
-        self.fd = _raise_out_of_reach(end)
+        self.fd = raise_out_of_reach(end)
         self._plug = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, self.fd)
         # A default timeout of the user's is not for us.
         self._plug.settimeout(None)
@@ -188,9 +227,8 @@ class Connection:
             handle = _pidfd_open(_getpid()) if _pidfd_open is not None else -1
         except OSError:
             handle = -1  # no descriptor is left: a newer kernel tells the parent by itself
-        rights = [(*_RIGHTS, handle.to_bytes(4, sys.byteorder))] if handle >= 0 else []
         try:
-            if self._plug.sendmsg([frame], rights, _SILENT) != len(frame):
+            if send_with(self._plug, frame, handle, is_needed=not _names_senders(self._plug)) != len(frame):
                 _exit(1)
         finally:
             if handle >= 0:
@@ -241,12 +279,12 @@ class Ends:
     def keep(self, request: Request, come: list[int]) -> None:
         """Keep the ends that came with a request; an evaluation names all that are still wanted."""
         if "then_fork" in request or "keep_moment" in request:
-            self._keep_only((request.get("then_fork"), request.get("keep_moment")))
+            self._keep_only((request.get("then_fork"), request.get("keep_moment"), request.get("input")))
         tags = request.get("ends")
         named = [tag for tag in tags if type(tag) is str] if type(tags) is list else []
         for place, fd in enumerate(come):
             if place < len(named):
-                moved = _raise_out_of_reach(fd)
+                moved = raise_out_of_reach(fd)
                 self._ends[named[place]] = moved, _identity(moved)
             else:
                 close_quietly(fd)
@@ -336,7 +374,7 @@ class Options(NamedTuple):
     `--connection` is the end of a socket pair that leads to the parent. `--path` adds a directory to the
     import path, `--first` puts one at its beginning; with `--site` the live process has the packages of its
     environment; `--outside` names a directory that the environment leads to and that is not granted;
-    `--init` is a file to run first.
+    `--init` is a file to run first; `--reload` says what to do with edited files that modules came from.
     """
 
     connection: int
@@ -346,6 +384,7 @@ class Options(NamedTuple):
     first: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     init: str | None = None
+    reload: str = "off"
 
 
 def read_options(arguments: list[str]) -> Options:
@@ -367,12 +406,14 @@ def read_options(arguments: list[str]) -> Options:
     if len(connections) != 1 or not connections[0].isdecimal() or empty:
         sys.exit(_USAGE)
     paths, first, outside = (tuple(told[name]) for name in ("--path", "--first", "--outside"))
-    mirror, init = (told[name][-1] if told[name] else None for name in ("--mirror", "--init"))
-    return Options(int(connections[0]), paths, mirror, site, first, outside, init)
+    mirror, init, reload = (
+        told[name][-1] if told[name] else None for name in ("--mirror", "--init", "--reload")
+    )
+    return Options(int(connections[0]), paths, mirror, site, first, outside, init, reload or "off")
 
 
-def greet(connection: Connection, role: str) -> None:
-    """Tell the parent who this is."""
+def greet(connection: Connection, role: str, fork_us: int = 0) -> None:
+    """Tell the parent who this is, and of a copy how long its fork took."""
     connection.introduce(
         {
             "hello": PROTOCOL,
@@ -381,5 +422,6 @@ def greet(connection: Connection, role: str) -> None:
             "version": "{}.{}.{}".format(*sys.version_info),
             "prefix": sys.prefix,
             "capabilities": list(CAPABILITIES),
+            "fork_us": fork_us,
         }
     )

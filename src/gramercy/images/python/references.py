@@ -20,6 +20,9 @@ from .anatomy import (
     attribute,
     class_name,
     class_space,
+    code_file,
+    code_name,
+    function_name,
     is_class,
     is_module,
     kinds,
@@ -63,7 +66,7 @@ _WRAPPING = WRAPPERS | kinds(
     functools._lru_cache_wrapper,  # noqa: SLF001 - the type has no public name
     types.MethodType,
 )
-# How something is used; of several uses in one definition the first of these is told.
+# How something is used; the first of these that a definition does is the one that counts most.
 _WAYS = ("calls", "sets", "reads", "decorates", "imports")
 _NULL_FOLLOWS = sys.version_info >= (3, 13)
 _corpus = Corpus()
@@ -91,7 +94,7 @@ def who_calls(session: Session, request: Request) -> Reply:
     found = resolve(session, text(request, "function"), optional_text(request, "package"))
     if not callable(found.value) and id(type(found.value)) not in _CALLABLE:
         kind = with_article(class_name(type(found.value)))
-        raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}; see who_references.")
+        raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}, and has no callers.")
     return _report(found.name, "called by", _search(session, found, ("calls", "decorates", "reads")))
 
 
@@ -111,7 +114,7 @@ class Target:
         self.home: object = found.owner if is_module(found.owner) else MISSING
         self.names = {found.leaf}
         if type(self.inner) is types.FunctionType:
-            self.names.add(self.inner.__name__)
+            self.names.add(function_name(self.inner))
         # Small numbers, texts and None are shared: to be the same object proves nothing.
         self._is_common = id(type(self.value)) in ATOMS or type(self.value) is tuple
         self._maker = self.owner if self.leaf in ("__init__", "__new__") else None
@@ -313,7 +316,7 @@ def _how(step: Step, following: Step | None, state: _State) -> str:
     if (state.null > 1 if step.kind == ATTRIBUTE else state.null == 1) and not _NULL_FOLLOWS:
         return "calls"
     code = following.name if following is not None and following.kind == CONSTANT else None
-    is_decorator = type(code) is types.CodeType and not code.co_name.startswith("<")
+    is_decorator = type(code) is types.CodeType and not code_name(code).startswith("<")
     return "decorates" if is_decorator else "reads"
 
 
@@ -331,7 +334,8 @@ def _member(holder: object, name: str) -> object:
 
 
 def _submodule(module: object, name: str) -> object:
-    found = _modules.get(f"{module_space(module).get('__name__')}.{name}")
+    home = module_space(module).get("__name__")
+    found = _modules.get(f"{home}.{name}") if type(home) is str else None
     return found if is_module(found) else MISSING
 
 
@@ -343,8 +347,8 @@ def _receiver(unit: Unit, cls: object) -> str:
     """Return the name of the first argument of a method, or nothing."""
     if not is_class(cls) or unit.is_body or not unit.code.co_argcount:
         return ""
-    held = class_space(cls).get(unit.code.co_name)  # type: ignore[arg-type]  # seen to be a class
-    is_static = type(held) is staticmethod and unit.code.co_name != "__new__"
+    held = class_space(cls).get(code_name(unit.code))  # type: ignore[arg-type]  # seen to be a class
+    is_static = type(held) is staticmethod and code_name(unit.code) != "__new__"
     return "" if is_static else unit.code.co_varnames[0]
 
 
@@ -372,17 +376,18 @@ def _search(session: Session, found: Found, ways: tuple[str, ...]) -> list[Row]:
                 hits = [hit for hit in trace.run(unit, _class_of(unit, name, names.space)) if hit.how in ways]
                 if hits:
                     # One name may be defined twice, in both branches of a condition.
-                    rows.setdefault((unit.label, unit.code.co_filename), (unit, []))[1].extend(hits)
+                    rows.setdefault((unit.label, code_file(unit.code)), (unit, []))[1].extend(hits)
                 wanted |= own
     return [_row(unit, hits) for unit, hits in rows.values()]
 
 
 def _row(unit: Unit, hits: list[Hit]) -> Row:
     exact = [hit for hit in hits if hit.is_exact] or hits
-    row: Row = {"name": unit.label, "file": unit.code.co_filename, "line": exact[0].line}
+    row: Row = {"name": unit.label, "file": code_file(unit.code), "line": exact[0].line}
     row["lines"] = sorted({hit.line for hit in exact})
-    how = min({hit.how for hit in exact}, key=_WAYS.index)
-    return {**row, "match": "exact" if exact[0].is_exact else "by-name", "how": how}
+    ways = sorted({hit.how for hit in exact}, key=_WAYS.index)
+    match = "exact" if exact[0].is_exact else "by-name"
+    return {**row, "match": match, "how": ways[0], "ways": ways}
 
 
 def _class_of(unit: Unit, module: str, space: Space) -> object:
@@ -483,6 +488,7 @@ def _add_file(page: Page, file: str, rows: list[Row], usual: str) -> None:
     for row in rows:
         numbers = row["lines"] if type(row["lines"]) is list else []
         lines = ", ".join(map(str, numbers[:_LINES])) + (", …" if len(numbers) > _LINES else "")
-        how = "" if row["how"] == usual else f"  [{row['how']}]"
+        ways: list[str] = row["ways"]  # type: ignore[assignment]  # a row of ours
+        how = "" if ways == [usual] else f"  [{', '.join(ways)}]"
         place = f"    {row['name']} :{lines}" if is_once else f"  {row['name']} at {file}:{lines}"
         page.add(place + how)

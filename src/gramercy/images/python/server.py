@@ -10,12 +10,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from . import (
     classes,
     frame_code,
     introspection,
     inventory,
+    jobs,
     listings,
     manuals,
     members,
@@ -33,11 +35,11 @@ from . import (
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
-from .displays import PlotFinder
+from .displays import PLOTS, Follower, hook
 from .evaluation import Run
 from .landlock import prctl
 from .names import complete, near
-from .processes import CannotForkError, Family, end_all, state
+from .processes import SPAWNERS, CannotForkError, Family, end_all, refuse_session, state
 from .protocol import (
     Connection,
     Ends,
@@ -52,14 +54,20 @@ from .protocol import (
 )
 from .session import Reply, Session, hold, ignore_interrupts
 from .streams import open_mirror
+from .suites import Event
+from .typed import PASSWORDS, TypedBytes, hide_passwords
 
 _exit, _yield, _gettrace, _getprofile = os._exit, os.sched_yield, sys.gettrace, sys.getprofile
 _ROLES = ("live", "checkpoint", "preview")
 _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
     "compile": operations.compile_code,
+    "start_job": jobs.start_job,
+    "stop_job": jobs.stop_job,
     "profile": profiling.profile,
     "load_system": systems.load_system,
+    "take_up": systems.take_up,
+    "loaded_from": systems.loaded_from,
     "undo_definitions": operations.undo_definitions,
     "describe": introspection.describe,
     "apropos": listings.apropos,
@@ -80,11 +88,12 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "describe_system": inventory.describe_system,
     "frames": moments.tell_frames,
     "locals": moments.tell_locals,
+    "threads": moments.tell_threads,
     "eval_in_frame": frame_code.evaluate_in_frame,
     "restarts": moments.tell_restarts,
     "invoke": moments.refuse_restart,
 }
-_RUNNING = ("eval", "compile", "profile", "load_system", "undo_definitions")
+_RUNNING = ("eval", "start_job", "compile", "profile", "load_system", "take_up", "undo_definitions")
 _NO_END = "the descriptor for its copy is gone: evaluated code has closed it, or too many files are open"
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
@@ -114,6 +123,7 @@ class Server:
         self._own: dict[str, Callable[[Request], Reply | None]] = {
             "fork": self._fork,
             "ping": self._ping,
+            "rehearse": self._rehearse_now,
             "state": self._state,
             "save": self._save,
             "exit": self._exit,
@@ -129,6 +139,7 @@ class Server:
             body = self._connection.receive()
             if not self._session.is_undisturbed:
                 self.family.reap()
+                self._session.reloading.following.doubt_queue()
             self._session.is_undisturbed = False
             try:
                 self._one(body)
@@ -158,6 +169,8 @@ class Server:
             return
         tag = request.get("then_fork")
         keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
+        # The process is given up, so that its state is not kept.
+        keeps = keeps and not reply.get("spoiled")
         if keeps:
             # Without other threads of Python code no thread can start between the reply and the fork.
             reason = self.family.why_not() or (None if self._ends.has(str(tag)) else _NO_END)
@@ -185,9 +198,30 @@ class Server:
             raise RequestError("UNKNOWN-OP", f"There is no operation '{op[:100]}'.", near(op, known))
         if self._role == "zygote":
             raise RequestError("ZYGOTE", "The zygote never evaluates; fork a live process and ask that.")
+        if self.family.asleep:
+            self.family.wake()
+        if "input" in request:
+            return self._with_input(work, request)
         return work(self._session, request)
 
+    def _with_input(self, work: Callable[[Session, Request], Reply], request: Request) -> Reply:
+        """Run code for which a person types, who is asked on the end that came for it."""
+        end, console = self._ends.take(request["input"]), self._session.console
+        if end is not None:
+            console.listen(TypedBytes(end))
+        try:
+            return work(self._session, request)
+        finally:
+            # Before any copy is made: a state that is gone back to must not ask.
+            console.hang_up()
+
     def _ping(self, _request: Request) -> Reply:
+        return {"ok": True}
+
+    def _rehearse_now(self, _request: Request) -> Reply:
+        """Do what every call needs: a state without room for it ends here, and not in a call."""
+        gc.collect()
+        self._rehearse()
         return {"ok": True}
 
     def _state(self, _request: Request) -> Reply:
@@ -240,7 +274,7 @@ class Server:
             raise RequestError("ZYGOTE", "The zygote never evaluates; fork a live process and ask that.")
         return testing.run_tests(self._session, request, self._tell)
 
-    def _tell(self, event: Reply) -> None:
+    def _tell(self, event: Event) -> None:
         """Send an event of the request that is under way; a signal must not cut its frame in two."""
         held = _mask(signal.SIG_BLOCK, _EVERY)
         try:
@@ -277,6 +311,7 @@ class Server:
         if pid == 0:
             self._connection.close()
             self._ends.close()
+            self._session.console.hang_up()
             self._connection = Connection(end)
         return pid
 
@@ -337,14 +372,23 @@ class Server:
             shield()
             self._environment.set_up()
             self._session.begin()
-            sys.meta_path.insert(0, PlotFinder(self._session.gallery))
+            if not plain:
+                # A process for tests is fresh, and is thrown away before anything is edited.
+                self._session.reloading.begin(self._environment.reload)
+            show = partial(hook, gallery=self._session.gallery)
+            sys.meta_path[:0] = [
+                Follower(PLOTS, show),
+                Follower(PASSWORDS, partial(hide_passwords, console=self._session.console)),
+                *(Follower(name, refuse_session) for name in SPAWNERS),
+            ]
             if not plain:
                 self._environment.run_init(self._session)
         self._session.loop.forget()
+        self._session.reloading.following.forget_queue()
         self._session.unsettle()
         self._role = role
         try:
-            greet(self._connection, role)
+            greet(self._connection, role, self.family.fork_us)
         except OSError:
             _exit(2)
 
@@ -352,7 +396,9 @@ class Server:
         """Close the connection and stop mirroring, in a child that user code forked."""
         self._connection.close()
         self._ends.close()
+        self._session.console.hang_up()
         self._session.console.leave_mirror()
+        self._session.reloading.following.forget_queue()
 
 
 def _internal(error: BaseException) -> Reply:
@@ -397,6 +443,7 @@ class Environment:
     def __init__(self, options: Options) -> None:
         self._first = options.first
         self._init = options.init
+        self.reload = options.reload
         self._site = None
         systems.not_granted.extend(options.outside)
         places.project.extend(options.first[:1])

@@ -8,6 +8,7 @@ user's never runs inside the server. It knows no frames and no forks.
 # The wrappers in `signal` turn 64 numbers into enums, at 100 µs a call.
 import _signal as c_signal  # type: ignore[import-not-found]  # has no stubs
 import builtins
+import os
 import sys
 import time
 from _sitebuiltins import Quitter, _Helper
@@ -23,6 +24,7 @@ from .displays import Gallery
 from .evaluation import Evaluator, Loop, Run
 from .objects import Table
 from .processes import state
+from .reloading import NOTHING, Reloading, SpoiledError
 from .streams import Console, Mirror
 
 _mask, _signal, _getsignal = c_signal.pthread_sigmask, c_signal.signal, c_signal.getsignal
@@ -41,8 +43,11 @@ _TOOLS = 6
 Reply = dict[str, object]
 Work = Callable[[Run], None]
 _modules = sys.modules
+_real = os.path.realpath
 _clock, _time = time.perf_counter, time.time
 _SELDOM = ("changed", "warnings", "error", "truncated", "effects")
+# A system is loaded anew with all that changed in it.
+_BRINGS_ITS_OWN = ("load_system", "undo_definitions", "eval_in_frame")
 # Bytes; a reply with outputs of the usual size takes less.
 _BALLAST = 8 * 1024 * 1024
 
@@ -62,6 +67,9 @@ class Session:
         self.table = Table()
         self.gallery = Gallery()
         self.gate = Gate()
+        self.reloading = Reloading(mirror)
+        self.definitions.origins.at_settling = self.reloading.following.renewed
+        self.definitions.origins.at_forgetting = self.reloading.following.forgot
         self._ballast: bytes | None = None
         self._settled: Reply | None = None
         self.is_undisturbed = False
@@ -75,6 +83,7 @@ class Session:
         self.gate.leave()
         self.console.install()
         sys.argv = [""]
+        sys.breakpointhook = _stop_here
         vars(builtins).update(exit=Quitter("exit", "Ctrl-D"), quit=Quitter("quit", "Ctrl-D"), help=_Helper())
         _modules["__main__"] = self.main
         self.definitions.baseline()
@@ -122,6 +131,10 @@ class Session:
         for name in _SELDOM:
             if not reply.get(name, True):
                 del reply[name]
+        if run.edits:
+            reply["edits"] = run.edits
+        if run.spoiled:
+            reply["spoiled"] = run.spoiled
         reply["state"] = self._state()
         return reply, run
 
@@ -179,7 +192,13 @@ class Session:
     def _reported(self, work: Work, run: Run, request: Reply) -> Reply | None:
         try:
             self.gate.enter()
+            has_changed = request.get("id") is not None and self._freshened(run, request)
             work(run)
+            if has_changed:
+                run.pure = run.reads = False
+        except SpoiledError as error:
+            run.spoiled, run.edits = error.marks, error.edits
+            return _spoiled(error)
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like end the form, not the image
             if type(error) is MemoryError:
                 self.drop_ballast()
@@ -190,6 +209,46 @@ class Session:
                 record.update(self.keep(error, tag))
             return record
         return None
+
+    def _freshened(self, run: Run, request: Reply) -> bool:
+        """Take up edited files before code runs; tell whether names may be bound to something else."""
+        op = request.get("op")
+        # The usual answer comes first: this is done before each call.
+        is_idle = op != "take_up" and self.reloading.is_calm()
+        if is_idle or op in _BRINGS_ITS_OWN or request.get("follows") is False:
+            return False
+        marks: Any = request.get("declined")
+        if type(marks) is dict:
+            self.reloading.decline(marks, is_told=request.get("told") is True)
+        is_asked = op == "take_up" and request.get("repeated") is not True
+        asked = _real(str(request.get("system"))) if is_asked else ""
+        told = self.reloading.freshen(may_run=request.get("back") is True, asked=asked)
+        if told is NOTHING:
+            return False
+        run.edits = told.edits
+        return told.has_changed
+
+
+def _spoiled(error: SpoiledError) -> Reply:
+    return {
+        "type": "TakeUpFailed",
+        "message": f"An edited file could not be taken up, so the call was not run: {error}.",
+        "restarts": [],
+        "backtrace": [],
+        "form_index": 0,
+        "interrupted": error.interrupted,
+    }
+
+
+class Breakpoint(BaseException):
+    """Stops the code at a breakpoint, past its handlers of errors, so that the moment is kept there."""
+
+    __module__ = "builtins"
+
+
+def _stop_here(*_arguments: object, **_options: object) -> None:
+    """Take the place of a debugger, for which there is no terminal."""
+    raise Breakpoint("breakpoint() ended the evaluation here.")
 
 
 def _size(request: Reply, key: str, default: int) -> int:

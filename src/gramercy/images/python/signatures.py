@@ -20,6 +20,9 @@ from .anatomy import (
     class_attribute,
     class_name,
     class_space,
+    code_file,
+    code_name,
+    function_path,
     instance_space,
     is_class,
     is_kind,
@@ -200,7 +203,7 @@ def notes_of(function: types.FunctionType) -> dict[str, str]:
 
 def notes_in_source(code: types.CodeType) -> dict[str, str]:
     """Read the annotations in the head of a function: to compute them would run code."""
-    lines = lines_of(code.co_filename)
+    lines = lines_of(code_file(code))
     first = code.co_firstlineno
     head = lines[first - 1 : first - 1 + _HEAD]
     if not head:
@@ -213,7 +216,7 @@ def notes_in_source(code: types.CodeType) -> dict[str, str]:
             tree = parsed(text) or parsed(text.rstrip() + " pass")
             found = tree.body[0] if tree is not None and tree.body else None
             if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
-                return _notes_in(found) if found.name == code.co_name else {}
+                return _notes_in(found) if found.name == code_name(code) else {}
     return {}
 
 
@@ -376,7 +379,7 @@ def overloads_of(thing: object) -> list[str]:
     if type(thing) is not types.FunctionType or not is_kind(_overloads, dict):
         return []
     module: Any = dict.get(_overloads, module_of(thing))
-    by_line: Any = dict.get(module, thing.__qualname__) if is_kind(module, dict) else None
+    by_line: Any = dict.get(module, function_path(thing)) if is_kind(module, dict) else None
     functions = list(dict.values(by_line)) if is_kind(by_line, dict) else []
     return [from_code(each).written() for each in functions if type(each) is types.FunctionType]
 

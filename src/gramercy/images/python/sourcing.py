@@ -14,6 +14,9 @@ from .anatomy import (
     MISSING,
     class_name,
     class_space,
+    code_file,
+    code_name,
+    code_path,
     instance_space,
     is_class,
     is_kind,
@@ -26,6 +29,7 @@ from .anatomy import (
 )
 from .introspection import home_of
 from .names import Found, holders, resolve
+from .origins import loaded
 from .places import USERS, file_of, lines_of, parsed, place_of, shown_file, silently, texts
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
@@ -110,7 +114,7 @@ def _absent(found: Found) -> str:
     value = unwrapped(found.value)
     head = f"{found.name} is {with_article(what_is(found.value, found.owner))}"
     if type(value) is types.FunctionType:
-        file = value.__code__.co_filename
+        file = code_file(value.__code__)
         if file.startswith("<image ") and file not in texts:
             return f"{head} of an earlier evaluation, whose text is no longer kept."
         if file.startswith("<"):
@@ -196,11 +200,11 @@ def _function_text(session: Session, name: str, word: str, function: types.Funct
     tree = parsed("".join(lines))
     if tree is None:
         return _unparsed(Text(name, word, place[0], place[1], place[1]), lines)
-    changed = session.definitions.origins.is_changed(module_of(function))
-    node = None if changed else node_at(tree, code.co_firstlineno, code.co_name)
+    changed = session.definitions.origins.is_changed(module_of(function), code_path(code))
+    node = None if changed else node_at(tree, code.co_firstlineno, code_name(code))
     note = ""
     if node is None:
-        node = node_by_path(tree, code.co_qualname)
+        node = node_by_path(tree, code_path(code))
         note = _change(place, lines, code, node)
     if node is None:
         return Text(name, word, place[0], place[1], place[1] - 1, note)
@@ -211,10 +215,20 @@ def _change(place: tuple[str, int], lines: list[str], code: types.CodeType, node
     """Say how the file differs from what was loaded from it."""
     file = shown_file(place[0])
     if node is None:
-        return f"{file} has changed since it was loaded, and has no {code.co_qualname} any more."
-    if compiled_alike(code, code_by_path(silently("".join(lines), place[0], 0), code.co_qualname)):
+        return f"{file} has changed since it was loaded, and has no {code_path(code)} any more."
+    new = code_by_path(silently("".join(lines), place[0], 0), code_path(code))
+    if compiled_alike(code, new) and _is_written_alike(place[0], code_path(code), node):
         return f"{file} has changed since it was loaded, but not in this definition."
     return f"{file} has changed since it was loaded: this is its text now, not what is loaded."
+
+
+def _is_written_alike(file: str, path: str, node: ast.AST) -> bool:
+    """Tell whether a definition has the defaults, annotations and decorators of the text that was loaded."""
+    data = loaded.get(file)
+    if data is None:
+        return True  # not known any more: the code alone was compared
+    before = node_by_path(silently(data, file, ast.PyCF_ONLY_AST), path)
+    return before is not None and ast.dump(before) == ast.dump(node)
 
 
 def _class_text(session: Session, found: Found, word: str) -> list[Text]:
@@ -227,7 +241,7 @@ def _class_text(session: Session, found: Found, word: str) -> list[Text]:
     tree = parsed("".join(lines))
     if tree is None:
         return [_unparsed(text_at, lines)]
-    changed = session.definitions.origins.is_changed(module_of(cls))
+    changed = session.definitions.origins.is_changed(module_of(cls), qualified_name(cls))
     node = None if changed else node_at(tree, place[1], qualified_name(cls).rpartition(".")[2])
     note = ""
     if node is None:

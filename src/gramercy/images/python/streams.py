@@ -5,19 +5,32 @@ rest, and copy what is printed to shared memory, which the parent may read at an
 process was killed. At any other time what threads print goes to the log. They know no forms and no replies.
 """
 
+import _thread
 import codecs
 import ctypes
 import io
 import os
 import stat
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .typed import TypedBytes
 
 # Bytes of the area of each stream and of the header, a page; the parent maps the same.
 AREA = 128 * 1024
 _HEADER = 4096
-_SIZE = _HEADER + 2 * AREA
-# The request that wrote last, the octets in each area, the characters of each stream.
-_COUNTS, _ID, _OCTETS, _CHARACTERS = 20, 0, 1, 3
+# Of each job: a header, the ring that it prints to, and room for its reply.
+JOBS, RING, ROOM = 4, 128 * 1024, 64 * 1024
+_JOB = _HEADER + RING + ROOM
+_FIRST_JOB = _HEADER + 2 * AREA
+_SIZE = _FIRST_JOB + JOBS * _JOB
+# Its number, whether it is over, the octets of its reply; apart from these, all that it has printed.
+_NUMBER, _STATE, _LENGTH, _WRITTEN = 0, 1, 2, 2
+_RUNS, _OVER = 1, 2
+# The request that wrote last, the octets in each area, the characters of each stream, the octets of what is
+# said of edited files, which follows the counts.
+_COUNTS, _ID, _OCTETS, _CHARACTERS, _ATTEMPT = 24, 0, 1, 3, 5
 _NOTHING = bytes(_COUNTS - 4)
 _WORD = 0xFFFFFFFF
 _READ_WRITE, _SHARED, _FIXED, _WRITABLE = 3, 1, 0x10, 0x200
@@ -33,6 +46,7 @@ _view = ctypes.pythonapi.PyMemoryView_FromMemory
 _view.restype = ctypes.py_object
 _view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _write = os.write
+_ident = _thread.get_ident
 _decoder = codecs.getincrementaldecoder("utf-8")
 
 
@@ -67,6 +81,45 @@ class Area:
         self._counts[_CHARACTERS + self._place] = total & _WORD
 
 
+class Ring:
+    """Where a job prints to: the latest octets, and how many there were. Only its thread writes."""
+
+    room = ROOM
+
+    def __init__(self, memory: memoryview, slot: int, number: int) -> None:
+        start = _FIRST_JOB + slot * _JOB
+        self._head = memory[start : start + 16].cast("I")
+        self._written = memory[start : start + 24].cast("Q")
+        self._memory = memory[start + _HEADER : start + _HEADER + RING]
+        self._reply = memory[start + _HEADER + RING : start + _JOB]
+        self._at = 0
+        self._written[_WRITTEN] = 0
+        self._head[_LENGTH] = 0
+        self._head[_NUMBER] = number & _WORD
+        self._head[_STATE] = _RUNS
+
+    def write(self, text: str) -> None:
+        """Write over what is oldest."""
+        octets = _encode(text)
+        total = self._at + len(octets)
+        latest = octets[-RING:]
+        at = (total - len(latest)) % RING
+        first = latest[: RING - at]
+        self._memory[at : at + len(first)] = first
+        self._memory[: len(latest) - len(first)] = latest[len(first) :]
+        self._at = self._written[_WRITTEN] = total
+
+    def end(self, reply: bytes) -> None:
+        """Leave the reply and say that it is over."""
+        self._reply[: len(reply)] = reply
+        self._head[_LENGTH] = len(reply)
+        self._head[_STATE] = _OVER
+
+
+# The rings of the jobs that run, by their threads.
+rings: dict[int, Ring] = {}
+
+
 class Mirror:
     """The memory shared with the parent: a header and an area for each stream."""
 
@@ -74,8 +127,13 @@ class Mirror:
         self._address = address
         self._memory = memory = _view(address, _SIZE, _WRITABLE)
         self._id = memory[:4].cast("I")
+        self._counts = memory[:_COUNTS].cast("I")
         self.stdout = Area(memory, 0)
         self.stderr = Area(memory, 1)
+
+    def ring(self, slot: int, number: int) -> Ring:
+        """Return the ring of a job that begins."""
+        return Ring(self._memory, slot % JOBS, number)
 
     def begin(self, number: int) -> None:
         """Empty both areas and say which request they belong to from now on."""
@@ -83,6 +141,13 @@ class Mirror:
         self.stderr.begin()
         self._memory[4:_COUNTS] = _NOTHING
         self._id[_ID] = number & _WORD
+
+    def attempt(self, told: bytes) -> None:
+        """Say what is taken up now, for the parent to read if this process ends; nothing at its end."""
+        fitting = told if len(told) <= _HEADER - _COUNTS else b""
+        self._counts[_ATTEMPT] = 0
+        self._memory[_COUNTS : _COUNTS + len(fitting)] = fitting
+        self._counts[_ATTEMPT] = len(fitting)
 
     def move(self, fd: int) -> None:
         """Write to another file from now on; this one stays with the process that this is a copy of."""
@@ -136,6 +201,14 @@ def _mapped(fd: int) -> Mirror:
     return Mirror(_map(None, _SHARED, fd))
 
 
+def _last_shown(line: str) -> str:
+    """Return what a terminal shows of a line that carriage returns have written over."""
+    shown = ""
+    for part in reversed(line.split("\r")):
+        shown += part[len(shown) :]
+    return shown
+
+
 class CappedText(io.TextIOBase):
     """A text stream that keeps at most `limit` characters, however many are written."""
 
@@ -145,9 +218,10 @@ class CappedText(io.TextIOBase):
         self.buffer = CappedBytes(self)
         self._fd = fd
         self._parts: list[str] | None = None
-        self._room = 0
+        self._room = self._limit = 0
         self._area: Area | None = None
-        self.total = 0
+        # Characters written, and how many of them were written over by others.
+        self.total = self.hidden = 0
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -156,7 +230,8 @@ class CappedText(io.TextIOBase):
     def begin(self, limit: int, area: Area | None) -> None:
         """Start keeping what is written, in the area too."""
         self.buffer.reset()
-        self._parts, self._room, self.total = [], limit, 0
+        self._parts, self._room, self._limit = [], limit, limit
+        self.total = self.hidden = 0
         self._area = area
 
     def end(self) -> str:
@@ -175,10 +250,15 @@ class CappedText(io.TextIOBase):
         if not issubclass(type(text), str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         size = str.__len__(text)
+        if rings and (ring := rings.get(_ident())) is not None:
+            ring.write(text)
+            return size
         parts = self._parts
         if parts is None:
             self._log(text)
         elif self._room > 0:
+            if size > self._room and "\r" in text:
+                self._fold(parts)
             parts.append(str.__getitem__(text, slice(self._room)))
             self._room -= size
             self.total += size
@@ -190,6 +270,17 @@ class CappedText(io.TextIOBase):
         if area is not None:
             area.add(text, self.total)
         return size
+
+    def _fold(self, parts: list[str]) -> None:
+        """Drop what a bar of progress has written over, so that the end of a long one is kept."""
+        kept = "".join(parts)
+        lines = [line if "\r" not in line else _last_shown(line) for line in kept.split("\n")]
+        shown = "\n".join(lines)
+        # Less is not worth the work, which would come again soon.
+        if len(shown) <= self._limit // 2:
+            parts[:] = [shown]
+            self.hidden += len(kept) - len(shown)
+            self._room = self._limit - len(shown)
 
     def _log(self, text: str) -> None:
         try:
@@ -295,8 +386,11 @@ class Console:
     """The three streams of this process."""
 
     def __init__(self, mirror: Mirror | None) -> None:
-        self._mirror = mirror
-        self.stdin = EmptyInput()
+        self.mirror = mirror
+        self._empty = EmptyInput()
+        self.stdin: io.TextIOBase = self._empty
+        # What asks a person for lines, while an evaluation runs that may: see `typed`.
+        self.typed: TypedBytes | None = None
         self.stdout = CappedText(1, "<stdout>")
         self.stderr = CappedText(2, "<stderr>")
 
@@ -308,7 +402,7 @@ class Console:
     def begin(self, limit: int, number: object) -> None:
         """Install the streams and start keeping output; that of a request with a number is mirrored."""
         self.install()
-        mirror = self._mirror
+        mirror = self.mirror
         if mirror is None or type(number) is not int:
             self.stdout.begin(limit, None)
             self.stderr.begin(limit, None)
@@ -317,8 +411,20 @@ class Console:
             self.stdout.begin(limit, mirror.stdout)
             self.stderr.begin(limit, mirror.stderr)
 
+    def listen(self, typed: "TypedBytes") -> None:
+        """Let code read what a person types, until they hang up."""
+        self.typed = typed
+        self.stdin = io.TextIOWrapper(io.BufferedReader(typed), "utf-8", "surrogateescape", newline="\n")
+
+    def hang_up(self) -> None:
+        """Let code read nothing any more."""
+        typed, self.typed, self.stdin = self.typed, None, self._empty
+        if typed is not None:
+            typed.hang_up()
+
     def leave_mirror(self) -> None:
         """Leave the mirror to the process this one is a copy of, until the next request."""
+        rings.clear()
         self.stdout.leave_mirror()
         self.stderr.leave_mirror()
 
@@ -328,5 +434,6 @@ class Console:
             kept = stream.end()
             if kept:
                 reply[key] = kept
-            if stream.total > len(kept):
-                truncated[key] = stream.total
+            total = stream.total - stream.hidden
+            if total > len(kept):
+                truncated[key] = total

@@ -365,9 +365,9 @@ def _version(name: str, module: object) -> str | None:
 
 
 def hint_at_outside(reply: Reply) -> None:
-    """Tell, where a module was not found, which directories of the environment are not granted."""
+    """Tell, where a module is not found or kept out, which directories of the environment are not granted."""
     error = reply.get("error")
-    if not not_granted or type(error) is not dict or error.get("type") != "ModuleNotFoundError":
+    if not not_granted or type(error) is not dict or not _may_be_outside(error):
         return
     listed = ", ".join(not_granted)
     error["message"] = (
@@ -376,9 +376,36 @@ def hint_at_outside(reply: Reply) -> None:
     )
 
 
+def _may_be_outside(error: dict[str, object]) -> bool:
+    """Tell whether a grant may help: the weaker sandbox shows a file there, and does not let it be read."""
+    kind, message = error.get("type"), str(error.get("message"))
+    is_kept_out = kind == "PermissionError" and any(place in message for place in not_granted)
+    return kind == "ModuleNotFoundError" or is_kept_out
+
+
 def _suggest(reply: Reply, name: str) -> None:
     error = reply.get("error")
+    hint_at_outside(reply)
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
-        hint_at_outside(reply)
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)
+
+
+def take_up(session: Session, request: Request) -> Reply:
+    """Take up what was edited, or import the file where no module came from it yet."""
+    file = os.path.realpath(text(request, "system"))
+    module = session.reloading.module_of(file) if session.reloading.is_on else ""
+    if not module:
+        return _load(FileLoading(file, session), request)
+    reply, run = session.perform(lambda _run: None, session.main, request)
+    reply.pop("forms")
+    reply["name"], reply["version"] = module, None
+    if not run.edits and reply["ok"]:
+        reply["unchanged"] = True
+    return reply
+
+
+def loaded_from(session: Session, request: Request) -> Reply:
+    """Tell which module runs the text of a file, and what happens to an edit of it."""
+    name = session.reloading.module_of(os.path.realpath(text(request, "file")))
+    return {"ok": True, "text": name, "data": {"module": name, "reload": session.reloading.mode}}

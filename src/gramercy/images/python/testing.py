@@ -1,35 +1,47 @@
-"""Run the tests of a project, by pytest or unittest, and tell of each test when it begins and ends.
+"""Run the tests of a project, by pytest or by what stands on unittest, and tell of each test.
 
 The framework is that of the project's environment; nothing is installed or written for it. What is told goes
-out as events, so that the parent knows what ran also when the process does not live to reply.
+out as events, so that the parent knows what ran also when the process does not live to reply. A verdict is
+what the framework reports, or its exit status.
 """
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from . import suites
 from .evaluation import Run
 from .protocol import Request, RequestError, optional_text
 from .session import Reply, Session
+from .suites import LONGEST, Event, Outcome, Tell, cut, holds, tail
 
-Event = dict[str, object]
-Tell = Callable[[Event], None]
-FRAMEWORKS = ("pytest", "unittest")
-# Characters of a failure and of an output that are told: the answer shows less of each.
-_LONGEST = 6_000
-_OUTPUT = 4_000
+FRAMEWORKS = ("pytest", "unittest", "django", "doctest")
 # Of the files of a project, so many are asked whether they want pytest; the first say it nearly always.
 _MOST_FILES = 200
 _INNER = ("/_pytest/", "/pluggy/")
+# The first line of a frame as pytest writes it, and that of one which imports and compiles a test file.
+_HEAD = re.compile(r"\S.*:\d+: in ")
+_IMPORTER = re.compile(
+    r"(\S*/)?(_pytest/(python|pathlib|assertion/rewrite)|importlib/__init__|python3[.\d]*/ast)\.py:"
+    r"|<frozen importlib"
+)
 _HOME = __file__.rpartition("/")[0] + "/"
 # Frames of a test that was stopped: where it hangs is in the innermost.
 _MOST_FRAMES = 6
+# Threads that tests have left, by name.
+_MOST_THREADS = 5
 _getcwd = os.getcwd
-_exists, _isfile, _isdir, _sep = os.path.exists, os.path.isfile, os.path.isdir, os.sep
+_exists, _isfile, _sep = os.path.exists, os.path.isfile, os.sep
 _OUTCOMES = {"subtests passed": "", "rerun": "", "deselected": "", "warnings": ""}
-_NO_TESTS, _USAGE, _INTERNAL = 5, 4, 3
+_FINE, _FAILED, _STOPPED, _NO_TESTS = 0, 1, 2, 5
+# A filter of pytest by words or by marks, with its expression.
+_FILTER = re.compile(r"-([km])\s*(\S.*)", re.DOTALL)
+# Where pytest-django is told which settings to use.
+_CONFIGURATIONS = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py", "tests/conftest.py")
 
 
 class Wanted:
@@ -42,53 +54,96 @@ class Wanted:
         self.names: list[str] = names
         self.framework = optional_text(request, "framework")
         self.cache = optional_text(request, "cache")
+        # A copy of the image has imported modules whose asserts pytest cannot rewrite any more.
+        self.is_copy = request.get("copy") is True
 
     def check(self) -> None:
         """Refuse a file that is not there: pytest would say so after its own header."""
         for name in self.names:
             file = name.partition("::")[0]
-            if (file.endswith(".py") or "/" in file) and not _exists(file):
+            if _FILTER.fullmatch(name) or _exists(file) or _several(name):
+                continue
+            if file.endswith(".py") or "/" in file:
                 raise RequestError("UNKNOWN-TEST", f"There is no file {file[:200]} in the project.")
 
 
-class Outcome:
-    """What is said about a run as a whole."""
-
-    def __init__(self) -> None:
-        self.framework = ""
-        self.trouble = ""
+def _several(name: str) -> list[str]:
+    """Return the places in a text that has several, with blanks between them; else nothing."""
+    parts = name.split()
+    is_list = len(parts) > 1 and all(_exists(part.partition("::")[0]) for part in parts)
+    return parts if is_list else []
 
 
 def run_tests(session: Session, request: Request, tell: Tell) -> Reply:
     """Run what is wanted; each test is told of by `tell`, and the reply is about the run as a whole."""
     wanted, outcome = Wanted(request), Outcome()
     wanted.check()
-    framework = wanted.framework or _found_framework()
-    _check(framework)
+    framework = _chosen(wanted.framework)
+    _check(framework, wanted.names)
     outcome.framework = framework
 
     def work(_run: Run) -> None:
-        run = _run_pytest if framework == "pytest" else _run_unittest
-        run(wanted, outcome, tell)
+        if framework == "pytest":
+            _run_pytest(wanted, outcome, tell)
+        else:
+            suites.RUNS[framework](wanted.names, outcome, tell)
 
+    suites.drop_older_compiled(_getcwd())
+    before = set(threading.enumerate())
     reply, _run = session.perform(work, session.main, request)
     reply.pop("forms")
     reply.pop("changed", None)
     reply["framework"], reply["trouble"] = outcome.framework, outcome.trouble
+    left = [each.name for each in threading.enumerate() if each not in before and not each.daemon]
+    notes = [_told_threads(left)] if left else []
+    if framework == "pytest" and suites.has_django() and find_spec("pytest_django") is None:
+        notes.append("pytest-django is not installed, so tests use the database of the settings")
+    if notes:
+        reply["notes"] = notes
     return reply
 
 
-def _check(framework: str) -> None:
+def _told_threads(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_THREADS} more" if len(names) > _MOST_THREADS else ""
+    listed = ", ".join(name[:50] for name in names[:_MOST_THREADS])
+    return f"the tests left threads running, for which Python would wait at its end: {listed}{more}"
+
+
+def _check(framework: str, names: list[str]) -> None:
     if framework not in FRAMEWORKS:
         raise RequestError(
             "UnknownFramework",
-            f"There is no framework '{framework[:100]}' for Python: pytest and unittest are known.",
+            f"There is no framework '{framework[:100]}' for Python: {', '.join(FRAMEWORKS)} are known.",
         )
     if framework == "pytest" and find_spec("pytest") is None:
         raise RequestError(
             "NoPytest",
             f"pytest is not installed in the environment of this image ({sys.prefix}).",
         )
+    if framework == "django":
+        if not suites.has_django():
+            raise RequestError(
+                "NoDjango",
+                "There is no manage.py in the project, or no Django in the environment of this image.",
+            )
+        suites.check_django()
+    missing = [name for name in names if framework == "doctest" and not _exists(name)]
+    if missing:
+        raise RequestError("UNKNOWN-TEST", f"There is no file {missing[0][:200]} in the project.")
+
+
+def _chosen(wanted: str | None) -> str:
+    """Return the framework to use; tests of Django get its own runner, which makes them a database."""
+    if wanted not in (None, "unittest") or not suites.has_django():
+        return wanted or _found_framework()
+    return "pytest" if wanted is None and _has_pytest_django() else "django"
+
+
+def _has_pytest_django() -> bool:
+    """Tell whether pytest can run tests of Django here: by a plug-in that knows the settings."""
+    if find_spec("pytest") is None or find_spec("pytest_django") is None:
+        return False
+    return any(holds(file, b"DJANGO_SETTINGS_MODULE") for file in _CONFIGURATIONS)
 
 
 def _found_framework() -> str:
@@ -109,32 +164,7 @@ def _wanting_pytest() -> Iterator[bool]:
                 count += 1
                 if count > _MOST_FILES:
                     return
-                yield name == "conftest.py" or _imports_pytest(f"{folder}{_sep}{name}")
-
-
-def _imports_pytest(file: str) -> bool:
-    try:
-        with open(file, "rb") as opened:  # noqa: PTH123 - os.walk gives plain names
-            return b"import pytest" in opened.read(100_000)
-    except OSError:
-        return False
-
-
-def cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and its end: the first frame says where, the last lines say what."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n… [{len(text) - 2 * half:,} characters]\n{text[-half:]}"
-
-
-def _tail(text: str) -> str:
-    if len(text) <= _OUTPUT:
-        return text
-    return f"… [{len(text) - _OUTPUT:,} characters before this]\n{text[-_OUTPUT:]}"
-
-
-# pytest
+                yield name == "conftest.py" or holds(f"{folder}{_sep}{name}", b"import pytest")
 
 
 def _run_pytest(wanted: Wanted, outcome: Outcome, tell: Tell) -> None:
@@ -142,13 +172,19 @@ def _run_pytest(wanted: Wanted, outcome: Outcome, tell: Tell) -> None:
 
     outcome.framework = f"pytest {pytest.__version__}"
     reporter = Reporter(tell)
-    arguments = ["--tb=short", "--color=no", "-q", *_cache_option(wanted), *_selected(wanted.names)]
+    options = ["--tb=short", "--color=no", "-q", *_cache_option(wanted)]
+    if wanted.is_copy and hasattr(pytest, "PytestAssertRewriteWarning"):
+        # Else `filterwarnings = error` of the project would end the run before its first test.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    arguments = [*options, *_selected(wanted.names)]
     sys.argv = ["pytest", *arguments]
     status = int(pytest.main(arguments, plugins=[reporter]))
-    if status in (_USAGE, _INTERNAL):
-        outcome.trouble = "usage" if status == _USAGE else "internal"
-    elif status == _NO_TESTS:
+    if reporter.deselected and (status == _NO_TESTS or not wanted.names):
+        tell({"kind": "deselected", "total": reporter.deselected})
+    if status == _NO_TESTS:
         outcome.trouble = "nothing"
+    elif not reporter.explains(status):
+        outcome.trouble = f"status {status}"
 
 
 def _cache_option(wanted: Wanted) -> list[str]:
@@ -158,18 +194,21 @@ def _cache_option(wanted: Wanted) -> list[str]:
 
 def _selected(names: list[str]) -> list[str]:
     """Return arguments for node ids and files, and a filter for what can only be the name of a test."""
-    places, words = [], []
+    filters, places, words = [], [], []
     for name in names:
-        if "::" in name or _exists(name.partition("::")[0]):
-            places.append(name)
+        given = _FILTER.fullmatch(name)
+        if given is not None:
+            # In one word, so that no expression is an option.
+            filters.append(f"-{given[1]}{given[2]}")
+        elif "::" in name or _exists(name) or _several(name):
+            places += _several(name) or [name]
+        elif (place := _place_of(name)) is not None:
+            places.append(place)
         else:
-            place = _place_of(name)
-            if place is None:
-                words.append(name)
-            else:
-                places.append(place)
-    # In one word, and behind --, so that a name that begins like an option is none.
-    filters = ["-k" + " or ".join(words)] if words else []
+            words.append(name)
+    if words:
+        filters.append("-k" + " or ".join(words))
+    # Behind --, so that a name that begins like an option is none.
     return [*filters, "--", *places]
 
 
@@ -189,10 +228,23 @@ class Reporter:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._config: Any = None
+        self.deselected = 0
+        self._bad = 0
+        self._is_stopped = False
+
+    def explains(self, status: int) -> bool:
+        """Tell whether what was told says why pytest ends with a status; plug-ins set one too."""
+        if status == _FAILED:
+            return self._bad > 0
+        return status == _FINE or (status == _STOPPED and (self._is_stopped or self._bad > 0))
 
     def pytest_configure(self, config: Any) -> None:
         """Keep what decides how an outcome is called."""
         self._config = config
+
+    def pytest_deselected(self, items: Any) -> None:
+        """Count the tests that a filter leaves out."""
+        self.deselected += len(items)
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Tell how many tests there are."""
@@ -207,6 +259,7 @@ class Reporter:
         category, _, _ = self._config.hook.pytest_report_teststatus(report=report, config=self._config)
         category = _OUTCOMES.get(category, category)
         if category:
+            self._bad += category in ("failed", "error")
             self._tell(_told(report, category))
         if report.when == "teardown":
             self._tell({"kind": "end", "name": report.nodeid})
@@ -214,20 +267,35 @@ class Reporter:
     def pytest_collectreport(self, report: Any) -> None:
         """Tell of a file that cannot be collected."""
         if report.failed:
+            self._bad += 1
             self._tell(_told(report, "error"))
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         """Tell where the tests were stopped."""
+        self._is_stopped = True
         self._tell({"kind": "stopped", "text": _frames(excinfo.tb)})
 
 
 def _told(report: Any, category: str) -> Event:
     event: Event = {"kind": "result", "name": report.nodeid, "outcome": category}
     if category in ("failed", "error"):
-        event["text"] = cut(str(report.longreprtext or report.longrepr or ""), _LONGEST)
+        written = str(report.longreprtext or report.longrepr or "")
+        is_import = report.when == "collect"
+        event["text"] = cut(_without_importers(written) if is_import else written, LONGEST)
         printed = "".join(content for _, content in report.sections if content)
-        event["output"] = _tail(printed)
+        event["output"] = tail(printed)
     return event
+
+
+def _without_importers(written: str) -> str:
+    """Leave out the frames by which pytest and Python came to a file that cannot be imported."""
+    kept, is_inner = [], False
+    for line in written.splitlines():
+        if _HEAD.match(line) is not None:
+            is_inner = _IMPORTER.match(line) is not None
+        if not is_inner or line.startswith("E "):
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _frames(trace: Any) -> str:
@@ -240,118 +308,3 @@ def _frames(trace: Any) -> str:
             found.append(f"{file}:{trace.tb_lineno}: in {code.co_name}")
         trace = trace.tb_next
     return "\n".join(found[-_MOST_FRAMES:])
-
-
-# unittest
-
-_HOMES = ("tests", "test")
-
-
-def _run_unittest(wanted: Wanted, outcome: Outcome, tell: Tell) -> None:
-    import unittest
-
-    loader = unittest.TestLoader()
-    suite = _loaded(loader, wanted.names) if wanted.names else _discovered(loader)
-    tell({"kind": "found", "total": suite.countTestCases()})
-    if not suite.countTestCases():
-        outcome.trouble = "nothing"
-        return
-    result = _recorder(tell)
-    result.buffer = True
-    suite.run(result)
-
-
-def _discovered(loader: Any) -> Any:
-    """Discover as `python -m unittest` does; where that finds nothing, in the usual directories."""
-    suite = loader.discover(".")
-    for home in _HOMES:
-        if not suite.countTestCases() and _isdir(home):
-            suite = _in_directory(loader, home)
-    return suite
-
-
-def _in_directory(loader: Any, directory: str) -> Any:
-    """Discover in a directory; one that is no package is not imported as a part of the project."""
-    # A loader would keep the first directory for all that follow.
-    return loader.discover(
-        directory, top_level_dir=None if _isfile(f"{directory}/__init__.py") else directory
-    )
-
-
-def _loaded(loader: Any, names: list[str]) -> Any:
-    suite = loader.suiteClass()
-    for name in names:
-        suite.addTest(_by_name(loader, name))
-    return suite
-
-
-def _by_name(loader: Any, name: str) -> Any:
-    file, _, inner = name.partition("::")
-    if _isdir(file):
-        return _in_directory(loader, file)
-    if _isfile(file):
-        module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
-        return loader.loadTestsFromName(".".join([module, *inner.split("::")] if inner else [module]))
-    if "." in name:
-        # What was discovered in a directory that is no package is named without it.
-        first = name.partition(".")[0]
-        sys.path[:0] = [home for home in _HOMES if _isfile(f"{home}/{first}.py")]
-        return loader.loadTestsFromName(name)
-    loader.testNamePatterns = [f"*{name}*"]
-    try:
-        return _discovered(loader)
-    finally:
-        loader.testNamePatterns = None
-
-
-def _recorder(tell: Tell) -> Any:  # noqa: C901 - a class, which has to be made here
-    """Return a result that tells; unittest is not loaded before a run asks for it."""
-    import unittest
-
-    class Recorder(unittest.TestResult):
-        def startTest(self, test: Any) -> None:  # noqa: N802 - unittest's name
-            super().startTest(test)
-            tell({"kind": "begin", "name": test.id()})
-
-        def stopTest(self, test: Any) -> None:  # noqa: N802
-            super().stopTest(test)
-            tell({"kind": "end", "name": test.id()})
-
-        def addSuccess(self, test: Any) -> None:  # noqa: N802
-            super().addSuccess(test)
-            self._result(test, "passed")
-
-        def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
-            super().addFailure(test, err)
-            self._result(test, "failed", self.failures[-1][1])
-
-        def addError(self, test: Any, err: Any) -> None:  # noqa: N802
-            super().addError(test, err)
-            self._result(test, "error", self.errors[-1][1])
-
-        def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
-            super().addSubTest(test, subtest, err)
-            if err is not None:
-                kept = self.failures if issubclass(err[0], test.failureException) else self.errors
-                self._result(subtest, "failed" if kept is self.failures else "error", kept[-1][1])
-
-        def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
-            super().addSkip(test, reason)
-            self._result(test, "skipped")
-
-        def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
-            super().addExpectedFailure(test, err)
-            self._result(test, "xfailed")
-
-        def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
-            super().addUnexpectedSuccess(test)
-            self._result(test, "failed", "The test passed, but is marked as an expected failure.")
-
-        def _result(self, test: Any, outcome: str, trace: str = "") -> None:
-            event: Event = {"kind": "result", "name": test.id(), "outcome": outcome}
-            if trace:
-                text, _, output = trace.partition("\nStdout:\n")
-                event["text"], event["output"] = cut(text.rstrip(), _LONGEST), _tail(output)
-            tell(event)
-
-    return Recorder()

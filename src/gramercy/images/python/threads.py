@@ -9,13 +9,14 @@ import _thread
 import ctypes
 import os
 import re
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
+
+from .resting import Others, Rest, look, waits_for_its_turn
 
 _listdir, _stat, _readlink = os.listdir, os.stat, os.readlink
 _open, _read, _pread, _close = os.open, os.read, os.pread, os.close
@@ -24,10 +25,10 @@ _syscall = ctypes.CDLL(None).syscall
 _ROBUST_LIST = {"x86_64": 274, "aarch64": 100}
 _load, _NOLOAD = ctypes.CDLL, getattr(os, "RTLD_NOLOAD", 4) | os.RTLD_NOW
 _python_count = _thread._count  # noqa: SLF001 - the interpreter's own figure; threading may be patched
-_enumerate, _main = threading.enumerate, threading.main_thread
 _clock, _sleep = time.monotonic, time.sleep
 _TASKS = "/proc/self/task"
 _SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
+_NUMBERS = re.compile(rb"^NSpid:([\d\s]+)$", re.MULTILINE)
 _CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 # Bytes: an idle thread of a pool has less than this on its stack, the interpreter's frames included.
 _DEPTH = 8192
@@ -207,15 +208,65 @@ class Threads:
     def __init__(self) -> None:
         self._lingering: set[str] = set()
         self._code = Code(b"", [], [], [], [])
+        # Names of threads of Python code that did not come to rest in time.
+        self._stirring: list[str] = []
+        # Those that wait with nothing in hand: a copy is made without them.
+        self.resting: list[Rest] = []
+        # Their numbers in /proc.
+        self._tasks: set[str] = set()
+        # Threads that the interpreter of a copy counts, though it does not have them.
+        self._missing = 0
+
+    def begin_as_copy(self) -> list[Rest]:
+        """Take note, in a copy, that it has one thread; return those that were at rest and are not here."""
+        self._missing = _python_count()
+        gone, self.resting = self.resting, []
+        return gone
+
+    def _running(self) -> int:
+        return _python_count() - self._missing
 
     def obstacle(self) -> str | None:
         """Return why a copy of this process would not work, or None when it would."""
+        self.resting = []
         if count() <= 1:
             return None
         try:
-            return _of_python() or self._of_libraries()
+            return self._of_python() or self._of_libraries()
         except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
             return f"{_number(count() - 1, 'thread')} running, and it cannot be told whose"
+
+    def is_still(self) -> bool:
+        """Tell whether no other thread of Python code has come or stirred since; lets none of them run."""
+        if not self.resting:
+            return True
+        others = look()
+        is_same = len(others.resting) == len(self.resting) == self._running()
+        # Anew: what each thread waits for belongs to this one wait.
+        self.resting = others.resting
+        return is_same
+
+    def _of_python(self) -> str | None:
+        """Name the threads of Python code that a copy would miss, and what ends them."""
+        deadline = _clock() + _PATIENCE
+        while self._running():
+            others = look()
+            if len(others.resting) == self._running() and self._are_idle(others.resting):
+                self.resting = others.resting
+                return None
+            is_hopeless = others.busy or not (others.stirring or others.resting)
+            was_awaited = others.stirring and others.stirring == self._stirring
+            if is_hopeless or was_awaited or _clock() > deadline:
+                self._stirring = others.stirring
+                return _told(others, self._running())
+            _sleep(_PAUSE)
+        return None
+
+    def _are_idle(self, resting: list[Rest]) -> bool:
+        """Ask the system whether threads that seem to wait for work have none already."""
+        numbers = {_own_number(task): task for task in _listdir(_TASKS)}
+        self._tasks = {numbers[rest.task] for rest in resting}
+        return not any(waits_for_its_turn(_content(f"{_TASKS}/{task}/syscall")) for task in self._tasks)
 
     def _of_libraries(self) -> str | None:
         self._look_at_code()
@@ -223,7 +274,8 @@ class Threads:
             empty()
         deadline = _clock() + _PATIENCE
         while count() > 1:
-            blamed = [thread for thread in _others(self._code) if not _stands(thread)]
+            known: set[str] = self._tasks if self.resting else set()
+            blamed = [thread for thread in _others(self._code, known) if not _stands(thread)]
             if not blamed:
                 return None
             hopeless = [thread for thread in blamed if not thread.may_end or thread.id in self._lingering]
@@ -232,7 +284,7 @@ class Threads:
                 return _blame(min(hopeless or blamed, key=_obscurity))
             # A new thread is counted as one of Python only once it has run.
             _sleep(_PAUSE)
-            reason = _of_python()
+            reason = self._of_python()
             if reason is not None:
                 return reason
         return None
@@ -254,14 +306,10 @@ def count() -> int:
         return 1 + _python_count()
 
 
-def _of_python() -> str | None:
-    """Name the threads of Python code that are running, and what ends them."""
-    running = _python_count()
-    if not running:
-        return None
-    names = []
-    with suppress(Exception):  # user code owns these objects
-        names = [str(thread.name) for thread in _enumerate() if thread is not _main()][:_SHOWN]
+def _told(others: Others, running: int) -> str:
+    """Name the threads of Python code that hold states back."""
+    names = [*others.busy, *others.stirring][:_SHOWN]
+    running = max(running - len(others.resting), 1)
     listed = f": {', '.join(names)}" if names else " (started with _thread)"
     return f"{_number(running, 'user thread')} running{listed}{_remedy(names)}"
 
@@ -270,7 +318,7 @@ def _remedy(names: list[str]) -> str:
     if any(name.startswith("asyncio_") for name in names):
         return " (await what asyncio.to_thread or run_in_executor has begun)"
     if any(name.startswith("ThreadPoolExecutor-") for name in names):
-        return " (the executor's shutdown() ends its idle threads)"
+        return " (states are kept again when its work is done)"
     return ""
 
 
@@ -317,17 +365,26 @@ def _content(path: str) -> bytes:
         _close(file)
 
 
-def _others(code: Code) -> list[Thread]:
-    """Return every thread but the main one, as far as they have not ended meanwhile."""
+def _others(code: Code, known: set[str]) -> list[Thread]:
+    """Return every thread but the main one and those that are known, as far as they have not ended."""
     # The pid in the namespace of this /proc, which may be another one.
     main = _readlink("/proc/self")
     found = []
     for task in _listdir(_TASKS):
-        if task != main:
+        if task != main and task not in known:
             with suppress(FileNotFoundError, ProcessLookupError):
                 name = _content(f"{_TASKS}/{task}/comm").decode("utf-8", "replace").strip()
                 found.append(Thread(task, name, _owner(task, code)))
     return found
+
+
+def _own_number(task: str) -> int:
+    """Return the number of a thread as this process knows it: /proc may be that of another namespace."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        found = _NUMBERS.search(_content(f"{_TASKS}/{task}/status"))
+        if found is not None:
+            return int(found[1].split()[-1])
+    return int(task)
 
 
 def _owner(task: str, code: Code) -> str | None:

@@ -111,6 +111,10 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         for alias in node.names:
             yield alias.asname or alias.name.partition(".")[0]
         return
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.decorator_list:
+        # What a decorator has made of it need not be a function, as with commands and tasks.
+        yield node.name
+        return
     targets: list[ast.AST] = []
     if isinstance(node, ast.Assign):
         targets = list(node.targets)

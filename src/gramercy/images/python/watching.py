@@ -8,13 +8,38 @@ import _socket
 import ctypes
 import os
 import struct
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
 
 from .landlock import NO_NEW_PRIVILEGES, prctl
+from .protocol import send_with
 
+_T = TypeVar("_T")
 _SET_FILTER = 1
 # SECCOMP_FILTER_FLAG_NEW_LISTENER; with WAIT_KILLABLE_RECV, since Linux 5.19, a signal does not begin the
 # call anew while it is looked at.
 _FLAGS = (1 << 3 | 1 << 5, 1 << 3)
+# Seconds until there is room for the descriptor; the parent waits longer.
+_PATIENCE = 20.0
+
+
+def restarted(fork: Callable[[], _T]) -> Callable[[], _T]:
+    """Return a fork that begins again where a handler of a signal broke it.
+
+    A fork is counted before it happens, and until then a signal ends it with EINTR, which no program expects.
+    """
+
+    @wraps(fork)
+    def forked() -> _T:
+        while True:
+            try:
+                return fork()
+            except InterruptedError:
+                continue
+
+    return forked
 
 
 def install(call: int, instructions: list[int]) -> int:
@@ -28,17 +53,24 @@ def install(call: int, instructions: list[int]) -> int:
     for flags in _FLAGS:
         descriptor = libc.syscall(call, _SET_FILTER, ctypes.c_ulong(flags), ctypes.c_char_p(program))
         if descriptor >= 0:
+            os.fork, os.forkpty = restarted(os.fork), restarted(os.forkpty)
             return int(descriptor)
     error = ctypes.get_errno()
     raise OSError(error, os.strerror(error))
 
 
 def send(connection: int, frame: bytes, descriptor: int) -> None:
-    """Send a frame together with a descriptor, and close that."""
+    """Send a frame together with a descriptor, and close that; end the process where it cannot be sent.
+
+    Without its listener the filter lets every call fail that it stops, so that nothing works any more.
+    """
     plug = _socket.socket(fileno=os.dup(connection))
     try:
-        rights = struct.pack("i", descriptor)
-        plug.sendmsg([frame], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        send_with(plug, frame, descriptor, seconds=_PATIENCE)
+    except OSError as error:
+        sys.stderr.write(f"the descriptor for changes of files cannot be sent: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
     finally:
         plug.close()
         os.close(descriptor)

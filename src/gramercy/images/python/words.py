@@ -8,11 +8,13 @@ import functools
 import types
 
 from .anatomy import (
+    FUNCTIONS,
     MISSING,
     class_attribute,
     class_space,
     instance_space,
     is_class,
+    is_heap,
     is_kind,
     is_module,
     kinds,
@@ -149,13 +151,21 @@ def with_article(word: str) -> str:
 
 
 def unwrapped(value: object) -> object:
-    """Return the function inside of caches, partials, methods, properties and wrappers; else the value."""
+    """Return the function inside of caches, partials, methods, properties and wrappers; else the value.
+
+    A wrapper may lead through an object to the function. One that leads to an object alone is itself the end.
+    """
+    function, found = value, value
     for _step in range(10):
-        inner = _inner(value)
+        inner = _inner(found)
+        if inner is MISSING and found is not value and is_heap(type(found)) and not is_class(found):
+            inner = instance_space(found).get("__wrapped__", MISSING)
         if inner is MISSING:
-            return value
-        value = inner
-    return value
+            break
+        found = inner
+        if type(function) is not types.FunctionType or id(type(found)) in FUNCTIONS or is_class(found):
+            function = found
+    return function
 
 
 def _inner(value: object) -> object:  # noqa: PLR0911 - one for each kind

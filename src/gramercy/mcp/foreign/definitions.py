@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gramercy.errors import ForeignError
-from gramercy.mcp.foreign.invisibles import hidden_in, reveal, reveal_name
+from gramercy.text import LINES, is_hidden, reveal, reveal_line
 
 # As the protocol recommends for the names of tools.
 LONGEST_NAME = 128
@@ -29,6 +31,15 @@ LONGEST_REASON = 300
 PARTS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 # The places in a schema that are texts for a reader, and mean nothing to a validator.
 _PROSE = frozenset({"description", "title", "$comment"})
+# Categories whose characters have no names of their own.
+_NAMELESS = {
+    "Cc": "control character",
+    "Co": "private use character",
+    "Cs": "surrogate",
+    "Cn": "unassigned character",
+}
+# A text full of hidden characters is told by its most frequent ones, on one screen.
+MOST_FINDINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +96,20 @@ def read_definition(raw: object) -> Definition:
 
 
 def _check_size(parts: Mapping[str, Any]) -> None:
-    if _depth(parts) > DEEPEST:
+    if is_too_deep(parts):
         raise ForeignError(f"its definition is nested more than {DEEPEST} deep")
     size = len(msgspec.json.encode(parts))
     if size > LARGEST_DEFINITION:
         raise ForeignError(f"its definition has {size:,} bytes: expected at most {LARGEST_DEFINITION:,}")
 
 
-def _depth(value: object) -> int:
+def is_too_deep(value: object) -> bool:
     """Measure nesting level by level: an object from a server may be deeper than Python's stack."""
     level, depth = [value], 0
     while level and depth <= DEEPEST:
         level = [inner for outer in level for inner in _inside(outer)]
         depth += 1
-    return depth
+    return depth > DEEPEST
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -184,8 +195,8 @@ class Review:
 
     def text(self) -> str:
         """Show the definition, or for a changed one what has changed; hidden characters are written out."""
-        head = f"{self.server} {reveal_name(self.tool)}: {self.standing}"
-        lines = [f"{head} ({reveal_name(self.problem)[:LONGEST_REASON]})" if self.problem else head]
+        head = f"{self.server} {reveal_line(self.tool)}: {self.standing}"
+        lines = [f"{head} ({reveal_line(self.problem)[:LONGEST_REASON]})" if self.problem else head]
         lines += [f"  ! hidden: {found}" for found in self.hidden]
         if self.standing is Standing.CHANGED:
             lines += [f"  {line}" for line in self.difference()]
@@ -223,3 +234,23 @@ def _lines(definition: Definition | None) -> list[str]:
     text = msgspec.json.format(msgspec.json.encode(definition.parts, order="sorted"), indent=2).decode()
     # JSON has line breaks as \n inside of texts; a description is read more easily in lines of its own.
     return [reveal(part) for line in text.splitlines() for part in line.replace("\\n", "\\n\n").split("\n")]
+
+
+def hidden_in(text: str) -> list[str]:
+    """Describe what is hidden in a text, such as `U+200B ZERO WIDTH SPACE (3 times)`."""
+    found = Counter(c for c in text if c not in LINES and is_hidden(c))
+    described = [
+        f"{_name(character)} ({_times(count)})" for character, count in found.most_common(MOST_FINDINGS)
+    ]
+    if len(found) > MOST_FINDINGS:
+        described.append(f"and {len(found) - MOST_FINDINGS} other hidden characters")
+    return described
+
+
+def _name(character: str) -> str:
+    otherwise = _NAMELESS.get(unicodedata.category(character), "hidden character")
+    return f"U+{ord(character):04X} {unicodedata.name(character, otherwise)}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

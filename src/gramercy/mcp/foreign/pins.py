@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gramercy.directories import config_home
 from gramercy.errors import ForeignError
 from gramercy.mcp.foreign.definitions import PARTS, Definition, read_definition
 
@@ -26,8 +27,7 @@ Servers = dict[str, dict[str, Definition]]
 
 def default_pins() -> Path:
     """Return where the pins of this user are kept unless another file is named."""
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(home) / "gramercy" / "foreign.json"
+    return config_home() / "gramercy" / "foreign.json"
 
 
 class PinFile:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from gramercy.errors import ForeignError, InvalidFrameError, ServerGoneError
-from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.errors import DeepFrameError, ForeignError, InvalidFrameError, ServerGoneError
+from gramercy.images.programs import find_program, none_on_path
 from gramercy.mcp.jsonrpc import Message, read_message
-from gramercy.mcp.pipes import LARGEST_FRAME, Splitter
+from gramercy.mcp.pipes import LARGEST_FRAME, Overlong, Splitter
+from gramercy.text import reveal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ class PipeLink:
         try:
             # In a session of its own, so that all it starts can be ended with it.
             self._process = subprocess.Popen(  # noqa: ASYNC220, S603 - takes a moment; the user's own command
-                self._command,
+                self._found(),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
@@ -101,6 +102,17 @@ class PipeLink:
             transport, _ = await loop.connect_read_pipe(lambda voice=voice: voice, stream)  # type: ignore[misc]
             self._outputs.append(transport)
         self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
+
+    def _found(self) -> list[str]:
+        """Return the command with its program found on PATH, but not in a project."""
+        name, *rest = self._command
+        if "/" in name:
+            return [name, *rest]
+        path = self._env.get("PATH", os.defpath)
+        found = find_program(name, path)
+        if found is None:
+            raise ForeignError(f"{name!r:.100} cannot be started: {none_on_path(name, path)}")
+        return [found, *rest]
 
     async def ask(self, outgoing: Outgoing) -> Message:
         """Send a request and wait for its response."""
@@ -143,7 +155,7 @@ class PipeLink:
         for frame in self._splitter.feed(data):
             if self._end is not None:
                 return
-            if frame is None:
+            if isinstance(frame, Overlong):
                 self._break(f"it sent a message of more than {LARGEST_FRAME:,} bytes")
             else:
                 self._take_frame(frame)
@@ -156,6 +168,10 @@ class PipeLink:
     def _take_frame(self, frame: bytes) -> None:
         try:
             message = read_message(frame)
+        except DeepFrameError as error:
+            # Which request it answers is not known either, and none shall wait for its deadline.
+            self._break(f"it sent a message that cannot be read: {error}")
+            return
         except InvalidFrameError:
             self._garbage += 1
             if self._garbage > MOST_GARBAGE:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import ForeignError, InvalidToolError
-from gramercy.mcp.foreign.definitions import Listing, Review, Standing, review_tools
-from gramercy.mcp.foreign.invisibles import reveal_name, tame
+from gramercy.images.pictures import raster_format
+from gramercy.mcp.foreign.definitions import DEEPEST, Listing, Review, Standing, is_too_deep, review_tools
 from gramercy.mcp.foreign.pins import PinFile
 from gramercy.mcp.foreign.server import LISTING, STARTING
+from gramercy.text import listed, reveal_line, tame
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -51,6 +52,8 @@ LONGEST_TEXT = 100_000
 # Of images and sounds in one result, decoded: several screenshots.
 MOST_BYTES = 8 * 1024 * 1024
 MOST_BLOCKS = 100
+# Names of tools in one line of a report.
+MOST_NAMED = 20
 # Of a name, description or address within a result.
 LONGEST_LINE = 2_000
 # Structured content repeats the text for programs; a larger one is left out.
@@ -92,9 +95,9 @@ class Registration:
         """Tell in a few lines what was refused, and why."""
         told = []
         for standing in (Standing.NEW, Standing.CHANGED, Standing.REMOVED, Standing.UNUSABLE):
-            names = [reveal_name(review.tool) for review in self.reviews if review.standing is standing]
+            names = [reveal_line(review.tool) for review in self.reviews if review.standing is standing]
             if names:
-                told.append(f"{self.server}: {_MEANINGS[standing]}: {_some(names)}")
+                told.append(f"{self.server}: {_MEANINGS[standing]}: {listed(names, MOST_NAMED, counts=True)}")
         return [*told, *self.notices]
 
 
@@ -125,7 +128,7 @@ def register_foreign(  # noqa: PLR0913 - what decides about a server's tools is 
     reviews = review_tools(server.name, listing, accepted)
     levels = _Levels(Safety.parse(level), {name: Safety.parse(word) for name, word in (rules or {}).items()})
     notices = [
-        f"{server.name}: the rule for {reveal_name(name)} has no effect: there is no such tool"
+        f"{server.name}: the rule for {reveal_line(name)} has no effect: there is no such tool"
         for name in levels.rules
         if name not in listing.definitions
     ]
@@ -156,7 +159,7 @@ def _tools(
             made.append(_tool(name, server, definition, levels.of(definition.name)))
         except (InvalidToolError, ForeignError) as error:
             notices.append(
-                f"{server.name}: {reveal_name(definition.name)} is refused: {reveal_name(str(error))}"
+                f"{server.name}: {reveal_line(definition.name)} is refused: {reveal_line(str(error))}"
             )
     return made
 
@@ -202,11 +205,6 @@ def _is_same(tool: Tool, server: ForeignServer, definition: Definition) -> bool:
     )
 
 
-def _some(names: list[str], most: int = 20) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def read_result(result: Mapping[str, Any]) -> ToolOutput:
     """Return the output of a call; a result that says it is an error becomes one of ours."""
     reader = _Reader()
@@ -216,6 +214,8 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput:
     if len(listed) > MOST_BLOCKS:
         blocks.append(TextBlock(f"… [{len(listed) - MOST_BLOCKS:,} more pieces of content were left out]"))
     structured = _structure(result.get("structuredContent"))
+    if is_too_deep(result.get("structuredContent")):
+        blocks.append(TextBlock(f"[structured content was left out: it is nested more than {DEEPEST} deep]"))
     if not blocks and structured is not None:
         blocks = [reader.text(msgspec.json.encode(structured).decode())]
     text = blocks_text(tuple(blocks))
@@ -228,9 +228,9 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput:
 
 def _structure(value: object) -> Any:
     """Return structured content that is not too large; the text says the same."""
-    if not isinstance(value, dict) or len(msgspec.json.encode(value)) > LARGEST_STRUCTURE:
+    if not isinstance(value, dict) or is_too_deep(value):
         return None
-    return value
+    return value if len(msgspec.json.encode(value)) <= LARGEST_STRUCTURE else None
 
 
 class _Reader:
@@ -248,7 +248,7 @@ class _Reader:
         if kind == "text":
             return self.text(item.get("text"))
         if kind in ("image", "audio"):
-            return self._media(item, ImageBlock if kind == "image" else AudioBlock)
+            return self._picture(item) if kind == "image" else self._sound(item)
         if kind == "resource_link":
             name, description = _line(item.get("name")), _line(item.get("description"))
             return ResourceLink(_line(item.get("uri")), name, description, _mime(item.get("mimeType"), None))
@@ -269,17 +269,31 @@ class _Reader:
             return tame(text)
         return f"{tame(kept)}\n… [output cut: {len(kept):,} of {len(text):,} characters shown]"
 
-    def _media(self, item: Mapping[str, Any], block: type[ImageBlock | AudioBlock]) -> Block:
+    def _picture(self, item: Mapping[str, Any]) -> Block:
+        """Return a picture made of pixels, with the type that its bytes show and not what it is called."""
         data = self._decoded(item.get("data"))
         if isinstance(data, str):
             return TextBlock(f"[{data}]")
-        return block(data, _mime(item.get("mimeType"), "application/octet-stream"))
+        mime = raster_format(data)
+        return TextBlock(f"[{_no_pixels(item)}]") if mime is None else ImageBlock(data, mime)
+
+    def _sound(self, item: Mapping[str, Any]) -> Block:
+        data = self._decoded(item.get("data"))
+        if isinstance(data, str):
+            return TextBlock(f"[{data}]")
+        mime = _mime(item.get("mimeType"), "application/octet-stream")
+        return AudioBlock(data, mime if mime.startswith("audio/") else "application/octet-stream")
 
     def _resource(self, resource: Mapping[str, Any]) -> Block:
         uri, mime = _line(resource.get("uri")), _mime(resource.get("mimeType"), None)
+        claims_picture = mime is not None and mime.lower().startswith("image/")
         if "text" in resource:
-            return ResourceBlock(uri, self._cut(resource["text"]), mime)
+            # A picture that is text is SVG: as text it can be read, and nothing runs what is in it.
+            return ResourceBlock(uri, self._cut(resource["text"]), "text/plain" if claims_picture else mime)
         data = self._decoded(resource.get("blob"))
+        if claims_picture and not isinstance(data, str):
+            mime = raster_format(data)
+            data = data if mime is not None else _no_pixels(resource)
         return (
             TextBlock(f"[resource {uri}: {data}]")
             if isinstance(data, str)
@@ -296,6 +310,14 @@ class _Reader:
             return f"{len(data):,} bytes were left out: a result may have {MOST_BYTES:,}"
         self._bytes -= len(data)
         return data
+
+
+def _no_pixels(item: Mapping[str, Any]) -> str:
+    said = _mime(item.get("mimeType"), "nothing of its type")
+    return (
+        f"a picture was left out: only PNG, JPEG, GIF and WebP are passed on, since others, such as SVG, can "
+        f"hold code; the server said {said}"
+    )
 
 
 def _line(text: object) -> str:

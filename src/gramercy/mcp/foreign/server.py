@@ -17,8 +17,8 @@ from gramercy.errors import (
     ServerGoneError,
     SessionLostError,
 )
-from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.mcp.foreign.session import KEEPER, Era, ForeignSession
+from gramercy.text import reveal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

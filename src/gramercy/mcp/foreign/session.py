@@ -20,7 +20,6 @@ from msgspec import UNSET
 from gramercy import __version__
 from gramercy.errors import ForeignError, ProtocolError, RemoteError, ServerGoneError
 from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
-from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.web import repeated_arguments
 from gramercy.mcp.jsonrpc import (
     CAPABILITIES_KEY,
@@ -36,6 +35,7 @@ from gramercy.mcp.jsonrpc import (
     request,
     success,
 )
+from gramercy.text import reveal, tame
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

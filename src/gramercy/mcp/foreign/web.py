@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from gramercy.errors import (
+    DeepFrameError,
     ForeignError,
     InvalidFrameError,
     RemoteError,
     ServerGoneError,
     SessionLostError,
 )
-from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.mcp.jsonrpc import Message, read_message
 from gramercy.mcp.pipes import LARGEST_FRAME
+from gramercy.text import reveal
+from gramercy.tools.addresses import hide_query_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -72,6 +74,7 @@ class WebLink:
         self._hear = hear
         self._failures: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
         timeout = httpx.Timeout(CONNECTING, read=None)
+        hide_query_of(self._url)
         self._client = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
 
     async def ask(self, outgoing: Outgoing) -> Message:
@@ -225,6 +228,8 @@ class WebLink:
 def _message(frame: bytes) -> Message | None:
     try:
         return read_message(frame)
+    except DeepFrameError as error:
+        raise ServerGoneError(f"it sent a message that cannot be read: {error}") from None
     except InvalidFrameError as error:
         return None if error.id is None else Message("2.0", id=error.id, error={"message": str(error)})
 

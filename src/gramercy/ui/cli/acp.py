@@ -77,6 +77,7 @@ class EditorHost:
             project=project,
             environment=msgspec.structs.replace(configuration.environment, notes=()),
             timeout=configuration.timeout,
+            timeout_limit=configuration.timeout_limit,
         )
         return msgspec.structs.replace(self._plan, origin=origin)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import signal
+import socket
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -17,29 +19,36 @@ from gramercy.errors import SpecificationError
 from gramercy.execution.approval import Denied
 from gramercy.execution.results import Refuser
 from gramercy.gram.agents import ModelName
+from gramercy.text import reveal_line
 from gramercy.ui.cli.approval import LEFT, one_at_a_time
+from gramercy.ui.cli.asking import is_confirmed, why_nobody
 from gramercy.ui.cli.options import (
-    LANGUAGE,
     LEVELS,
     a_whole_file,
     approval_options,
     environment_options,
     foreign_options,
+    image_option,
     place_options,
     policy_option,
+    timeout_limit_option,
     timeout_option,
 )
+from gramercy.ui.cli.terminal import tell
 from gramercy.workbench.agents import Foreign, Plan
 from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.tool import Tool
     from gramercy.workbench.workplace import Workplace
 
+# More than the numbers of all signals that come between two looks.
+READ_BYTES = 4096
 NOBODY = Denied("nobody can be asked: standard input is not a terminal", Refuser.NOBODY)
 
 
@@ -59,6 +68,8 @@ _AGENT_OPTIONS = (
         callback=_model,
         help="The model that answers instead of those that the file names (or GRAMERCY_MODEL).",
     ),
+)
+_TOOL_OPTIONS = (
     click.option(
         "--tools",
         "--from",
@@ -67,9 +78,9 @@ _AGENT_OPTIONS = (
         envvar="GRAMERCY_TOOLS",
         metavar="FILE.py|MODULE",
         help="Where the tools are defined; may be given several times. By default the .py file of the same "
-        "name beside the agent, if there is one.",
+        "name beside the agent, if it was used or accepted before.",
     ),
-    click.option("--image", type=LANGUAGE, help="Also the tools of a live image of this language."),
+    image_option,
     click.option("--max-safety", type=LEVELS, help="Refuse tools above this level."),
 )
 _LIMIT_OPTIONS = (
@@ -113,29 +124,39 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The path of the agent is an argument of the command's own, named `file`.
     """
+    return _planned(command, (*_AGENT_OPTIONS, *_TOOL_OPTIONS, *_LIMIT_OPTIONS))
 
+
+def calling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same options without the agent, the model and the limits, for a command that asks no model."""
+    return _planned(command, _TOOL_OPTIONS)
+
+
+def _planned(
+    command: Callable[..., Any], own: Sequence[Callable[..., Callable[..., Any]]]
+) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(**options: Any) -> Any:
         taken = options.pop
-        environment, timeout, project = taken("environment"), taken("timeout"), taken("project")
+        place, times = (taken("project"), taken("sandbox")), (taken("timeout"), taken("timeout_limit"))
         plan = Plan(
             taken("file") or "",
-            taken("name"),
-            Origin(taken("sources"), taken("image"), project, taken("sandbox"), environment, timeout),
-            taken("model"),
+            taken("name", None),
+            Origin(taken("sources"), taken("image"), *place, taken("environment"), *times),
+            taken("model", None),
             taken("policy"),
             taken("max_safety"),
             taken("recording"),
-            _limits(options),
+            _limits(options) if "budget" in options else Limits(),
             Foreign(*(taken(name) for name in ("foreign", "foreign_pins", "foreign_rules", "foreign_env"))),
             taken("trace", None),
             taken("shadow", ()),
         )
         return command(plan=plan, **options)
 
-    made = place_options(environment_options(timeout_option(approval_options(wrapped))))
+    made = place_options(environment_options(timeout_limit_option(timeout_option(approval_options(wrapped)))))
     made = foreign_options(policy_option(made))
-    for option in reversed((*_AGENT_OPTIONS, *_LIMIT_OPTIONS)):
+    for option in reversed(own):
         made = option(made)
     return made
 
@@ -242,6 +263,36 @@ def new_talk(place: Workplace, title: str = "") -> SessionTalk:
     )
 
 
+def may_run(path: Path) -> bool:
+    """Ask whether a file of tools that was not named may run here; without a person it may not."""
+    if why_nobody():
+        return False
+    tell(f"{path} is beside the agent: its tools would run on this machine, outside of any sandbox")
+    return is_confirmed(f"run {reveal_line(str(path))}?")
+
+
+@contextmanager
+def stoppable_runner() -> Iterator[asyncio.Runner]:
+    """Give a runner whose coroutines Ctrl-C stops at any moment.
+
+    Python meets a signal that comes just before the loop waits at the next event, and an answer that hangs
+    brings none. The socket that signals are written to makes that event.
+    """
+    ours, theirs = socket.socketpair()
+    with asyncio.Runner() as runner, ours, theirs:
+        # A full socket must not hold up what the signal interrupts.
+        ours.settimeout(0)
+        theirs.settimeout(0)
+        loop = runner.get_loop()
+        loop.add_reader(ours, ours.recv, READ_BYTES)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield runner
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(ours)
+
+
 class Asking:
     """Asks the person at the terminal; without one a question stays open for `gramercy approvals`.
 
@@ -257,7 +308,7 @@ class Asking:
 
     def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
         """Ask about one call."""
-        if not sys.stdin.isatty():
+        if why_nobody():
             return NOBODY
         is_stopped = self._is_stopped
 

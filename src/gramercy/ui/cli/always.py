@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,7 +47,7 @@ class Always:
         self._journal = past
         self._key = key
         self.trouble = why_not(verdict, project) if project else NO_PROJECT
-        self.offers = offered_rules(tool.name, arguments)
+        self.offers = offered_rules(tool.name, arguments, tool.places(arguments))
 
     def named(self, word: str) -> Offer:
         """Return the offer that a word of the command line means; UsageError tells which there are."""
@@ -95,6 +96,8 @@ class Always:
 def always_of(journal: Journal, record: CallRecord) -> Always:
     """Return the rules for a call of another process, as it is asked about now."""
     call = record.call
-    tool = known_tools(".").get(call.tool) or stand_in(call.tool, call.level)
+    # A rule is about real names, which only the tools of that project find.
+    place = call.project if os.path.isdir(call.project) else "."  # noqa: PTH112 - it may be empty
+    tool = known_tools(place).get(call.tool) or stand_in(call.tool, call.level)
     arguments = call.arguments if record.facts.arguments is None else record.facts.arguments
     return Always(tool, arguments, call.project, past=journal, key=record.key)

@@ -6,8 +6,6 @@ A proposed change of a file is reviewed hunk by hunk, so that a part of it can b
 from __future__ import annotations
 
 import json
-import select
-import sys
 import threading
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -20,6 +18,7 @@ from gramercy.execution.calls import parse_arguments
 from gramercy.execution.results import Refuser
 from gramercy.execution.shown import folded, revealed
 from gramercy.toolsets import hunks
+from gramercy.ui.cli.asking import NO, YES, answer_of, read_line, why_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,8 +38,7 @@ Type the letter, then Enter."""
 Chooser: TypeAlias = "Callable[[Screen], str | None]"
 CHOICES = "approve, deny or edit"
 ALWAYS = "(always: approve it, and write a rule that allows such calls from now on)"
-# How long a question stands here that was decided elsewhere; a look costs the journal microseconds.
-LOOK_SECONDS = 0.3
+UNCLEAR = "a alone approves, or with a reason as in a: once; d denies"
 # Of each page: the prompt, and a line of the page before it for the eye to hold on to.
 KEPT_ROWS = 2
 # Half a screen: a longer hunk is not shown again after every key.
@@ -49,15 +47,14 @@ COLORS = {"+": "green", "-": "red", "@": "cyan"}
 # A space goes round: open, accepted, rejected.
 CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
 MARKS = {None: "pending", True: "accepted", False: "rejected"}
+# Words for which there is a key; n alone is the next hunk, as it says.
+KEYS_OF_WORDS = {"y": "a", "yes": "a", "accept": "a", "no": "r", "reject": "r", "next": "n", "previous": "p"}
 
 
 def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
     """Show the whole call and read a decision; without a terminal, refuse."""
-    if not sys.stdin.isatty():
-        return Denied(
-            "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
-            Refuser.NOBODY,
-        )
+    if why := why_nobody():
+        return Denied(f"nobody can be asked: {why} (use --approve to approve this call)", Refuser.NOBODY)
     screen = Screen(request.is_open)
     is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
     if not _show_call(screen, request, with_effect=not is_reviewed):
@@ -95,7 +92,7 @@ def read_answer(
     by_hunks: bool = False,
     always: Chooser | None = None,
 ) -> Decision | None:
-    """Read a decision; words behind the letter are its reason. None when the person wants the hunks."""
+    """Read a decision; words behind a colon are its reason. None when the person wants the hunks."""
     words, letters = ("approve, deny, edit or hunks", "a/d/e/h") if by_hunks else (CHOICES, "a/d/e")
     if always is not None:
         click.echo(ALWAYS, err=True)
@@ -103,19 +100,38 @@ def read_answer(
         typed = screen.read(f"{words}? [{letters}]: ")
         if typed is None:
             return LEFT
-        word, _, reason = typed.strip().partition(" ")
-        if word.lower() in {"a", "approve"}:
-            return Approved(by=BY, reason=reason.strip(), shown=screen.text)
-        if word.lower() in {"", "d", "deny"}:
-            return Denied(reason.strip() or (screen.read("reason: ") or "").strip())
-        if word.lower() in {"h", "hunks"} and by_hunks:
+        word, reason = answer_of(typed)
+        if word in {"h", "hunks"} and by_hunks:
             return None
-        if word.lower() == "always" and always is not None and (told := always(screen)) is not None:
-            return Approved(by=BY, reason=f"{reason.strip()} ({told})".strip(), shown=screen.text)
-        if word.lower() in {"e", "edit"}:
+        if word == "always" and always is not None:
+            decision = _allowed(always(screen), reason, screen)
+        elif word in {"e", "edit"}:
             edited = edited_by_hand(arguments)
-            if edited is not None:
-                return Modified(edited, by=BY, reason=reason.strip(), shown=screen.text)
+            decision = None if edited is None else Modified(edited, by=BY, reason=reason, shown=screen.text)
+        else:
+            decision = _decision(word, reason, screen)
+        if decision is not None:
+            return decision
+
+
+def _decision(word: str, reason: str, screen: Screen) -> Decision | None:
+    """Return what a word decides; None when it decides nothing, which the person is told."""
+    if word in YES:
+        return Approved(by=BY, reason=reason, shown=screen.text)
+    if word in NO:
+        return Denied(reason or _read_reason(screen, "reason: "))
+    click.echo(UNCLEAR, err=True)
+    return None
+
+
+def _allowed(told: str | None, reason: str, screen: Screen) -> Decision | None:
+    """Return the approval of a call for which a rule was written."""
+    return None if told is None else Approved(by=BY, reason=f"{reason} ({told})".strip(), shown=screen.text)
+
+
+def _read_reason(screen: Screen, prompt: str) -> str:
+    """Read what goes on from the answer before, and may have been typed with it."""
+    return (screen.read(prompt, goes_on=True) or "").strip()
 
 
 class Screen:
@@ -163,22 +179,9 @@ class Screen:
         self._in_one_go = typed is not None and typed.strip().lower() == "r"
         return typed is not None and typed.strip().lower() != "q"
 
-    def read(self, prompt: str) -> str | None:
-        """Read a line as it was typed; None when there are no more."""
-        click.echo(prompt, nl=False, err=True)
-        # A terminal gives a line at a time, so that none waits unseen in a buffer.
-        has_line = self._is_open is None
-        while not has_line:
-            has_line = bool(select.select([sys.stdin], [], [], LOOK_SECONDS)[0])
-            # Also where a line has come: it was typed for what comes after the question.
-            if self._is_open is not None and not self._is_open():
-                click.echo("\nit was decided elsewhere", err=True)
-                return None
-        line = sys.stdin.readline()
-        if not line:
-            click.echo(err=True)  # what is printed next must not stand behind the prompt
-            return None
-        return line.removesuffix("\n")
+    def read(self, prompt: str, *, goes_on: bool = False) -> str | None:
+        """Read a line that was typed after this prompt came; None when there are no more."""
+        return read_line(prompt, self._is_open, goes_on=goes_on)
 
 
 _at_the_terminal = threading.Lock()
@@ -267,13 +270,18 @@ class Review:
 
     def press(self, key: str) -> bool:
         """Do what a key says; tell whether it is one."""
-        action = self._keys.get(key)
+        action = self._keys.get(KEYS_OF_WORDS.get(key.lower(), key))
         if action is not None:
             action()
         return action is not None
 
     def _move(self, step: int) -> None:
-        self._place = min(max(self._place + step, 0), len(self._hunks) - 1)
+        if 0 <= self._place + step < len(self._hunks):
+            self._place += step
+            return
+        # A person who means no by n would be asked the same again without a word.
+        which = "only" if len(self._hunks) == 1 else "last" if step > 0 else "first"
+        click.echo(f"this is the {which} hunk: a accepts it, r rejects it, q finishes", err=True)
 
     def _decide(self, *, accepted: bool) -> None:
         self._marks[self._place] = accepted
@@ -326,7 +334,7 @@ def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen, always: Chooser | No
     return Picked(
         chosen,
         shown,
-        review.told if is_all else (screen.read("reason for the rejected ones: ") or "").strip(),
+        review.told if is_all else _read_reason(screen, "reason for the rejected ones: "),
     )
 
 

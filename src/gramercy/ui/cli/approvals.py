@@ -18,24 +18,29 @@ from gramercy.errors import JournalError
 from gramercy.execution.approval import Approved, Denied, Modified, resolve, standing
 from gramercy.execution.calls import parse_arguments
 from gramercy.journal.base import State
+from gramercy.journal.watchers import watching
+from gramercy.text import reveal_line
 from gramercy.ui.cli.always import always_of
+from gramercy.ui.cli.asking import why_nobody
 from gramercy.ui.cli.inbox import (
     aftermath,
     code_of,
     details,
+    doubt_about,
     heading,
     is_code,
     is_expired,
     is_interrupted,
     journal_option,
     line,
+    looking_option,
     moment,
     question_text,
     seal_of,
     story,
     summary,
-    table,
     waiting_calls,
+    waiting_table,
 )
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import json_option, of_project_option
@@ -65,7 +70,7 @@ def group(context: click.Context) -> None:
 
 
 @group.command("list")
-@journal_option
+@looking_option
 @of_project_option("calls")
 @json_option("Print them as a list of objects.")
 def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
@@ -76,12 +81,12 @@ def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
     elif not found:
         tell("nothing waits for a decision")
     else:
-        show(table(found))
+        show(waiting_table(found))
         _hint("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
 
 
 @group.command("show")
-@journal_option
+@looking_option
 @key_argument
 @click.option("--hunks", is_flag=True, help="The hunks of a proposed edit by their numbers instead.")
 @json_option("Print all of it as one object.")
@@ -91,6 +96,10 @@ def show_call(journal: Journal, key: int, *, hunks: bool, as_json: bool) -> None
     if hunks:
         found = Review(journal, open_record(journal, key)).hunks()
         show("\n".join(map(str, found)) if not as_json else json_text([asdict(hunk) for hunk in found]))
+    elif doubt := doubt_about(journal, record):
+        if as_json:
+            click.echo(json_text({**summary(record), "code": "", "doubt": doubt}))
+        raise JournalError(doubt)
     elif as_json:
         click.echo(json_text(details(record)))
     elif record.state is State.AWAITING:
@@ -156,7 +165,7 @@ def approve(  # noqa: PLR0913 - one parameter per option
 @json_option("Print how the call stands then.")
 def deny(journal: Journal, key: int, *, reason: str, as_json: bool) -> int:
     """Deny a call; the reason is what the model reads."""
-    decided(journal, open_record(journal, key), Denied(reason), as_json=as_json)
+    decided(journal, open_record(journal, key, is_trusted=False), Denied(reason), as_json=as_json)
     return 0
 
 
@@ -178,7 +187,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
     record = open_record(journal, key)
     review = Review(journal, record)
     if arguments is None:
-        if not sys.stdin.isatty():
+        if why_nobody():
             raise click.UsageError(
                 "there is no terminal for an editor: give --arguments JSON and --seal CODE"
             )
@@ -199,7 +208,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
 @click.option("--reason", required=True, metavar="TEXT", help="How you know; it is recorded, and told.")
 @json_option("Print how the call stands then.")
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
-    """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
+    """Say what became of a call that is in doubt: it was cut off while it ran, so look before you say."""
     if is_interrupted(found_record(journal, key)):
         # Nobody has looked after it yet; which tools are idempotent is not known here, and you decide.
         journal.recover(lambda _: False)
@@ -207,7 +216,7 @@ def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_js
     if as_json:
         report(record, as_json=True)
     else:
-        show(f"call {key} is {record.state.value}: {record.facts.detail}")
+        show(f"call {key} is {record.state.value}: {reveal_line(record.facts.detail)}")
 
 
 @group.command("watch")
@@ -216,11 +225,11 @@ def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_js
 @json_option("Print an object with all that waits, on a line, after each change.")
 def watch(journal: Journal, project: str, *, as_json: bool) -> None:
     """Wait for questions and ask them here one after the other, until Ctrl-C; in a pipe, list them."""
-    is_asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    is_asking = not as_json and not why_nobody()
     if is_asking:
         tell("waiting for questions; Ctrl-C ends")
     seen: dict[int, int] | None = None
-    with journal.bell() as bell:
+    with watching(journal.run_directory, project), journal.bell() as bell:
         while True:
             found = waiting_calls(journal, project)
             now = {record.key: record.step for record in found}
@@ -245,7 +254,7 @@ def _tell_news(journal: Journal, seen: dict[int, int], found: list[CallRecord], 
 def _tell_gone(journal: Journal, key: int) -> None:
     record = journal.record(key)
     if record is not None:
-        show(standing(record))
+        show(reveal_line(standing(record)))
 
 
 def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
@@ -253,7 +262,9 @@ def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
         show(line(record))
         return
     current = journal.record(record.key)
-    if current is not None and current.step == record.step:
+    if doubt := doubt_about(journal, record):
+        show(f"{line(record)}\n{doubt}")
+    elif current is not None and current.step == record.step:
         tell(aftermath(Review(journal, record).ask()))
 
 
@@ -277,9 +288,14 @@ def found_record(journal: Journal, key: int) -> CallRecord:
     return record
 
 
-def open_record(journal: Journal, key: int) -> CallRecord:
-    """Return a call that waits for a decision; JournalError tells how another one stands."""
+def open_record(journal: Journal, key: int, *, is_trusted: bool = True) -> CallRecord:
+    """Return a call that waits for a decision; JournalError tells how another one stands.
+
+    One that is trusted must be what was recorded; to deny a call it need not be.
+    """
     record = found_record(journal, key)
+    if is_trusted and (doubt := doubt_about(journal, record)):
+        raise JournalError(doubt)
     if record.state is not State.AWAITING:
         raise JournalError(f"nothing is to be decided any more: {standing(record)}")
     if is_expired(record):
@@ -308,9 +324,10 @@ def _numbers(text: str) -> list[int]:
 
 def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
     """Have the person at this terminal decide."""
-    if not sys.stdin.isatty():
+    if why := why_nobody():
         raise click.UsageError(
-            f"nobody can be asked here: look with gramercy approvals show {record.key}, then give --seal CODE"
+            f"nobody can be asked here, since {why}: look with gramercy approvals show {record.key}, "
+            "then give --seal CODE"
         )
     return outcome(Review(journal, record).ask(), as_json=as_json)
 

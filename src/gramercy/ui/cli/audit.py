@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from contextlib import closing
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gramercy.errors import JournalError
+from gramercy.images.files.whole import whole_file
 from gramercy.journal.audit import (
     open_kept,
     own_events,
@@ -24,6 +24,8 @@ from gramercy.journal.audit import (
     verify_journal,
 )
 from gramercy.journal.base import State
+from gramercy.text import counted, reason_of
+from gramercy.ui.cli.asking import confirm
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     MOMENT,
@@ -31,6 +33,7 @@ from gramercy.ui.cli.options import (
     kept_journal_option,
     of_project_option,
     place_of_journal_option,
+    seen_journal_option,
 )
 from gramercy.ui.cli.stories import (
     call_facts,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 
 STATES = click.Choice([state.value for state in State])
 HASH = re.compile("[0-9a-f]{64}")
+# What is in the same database, and what no event tells of.
+NOT_COVERED = ("conversations", "leases", "whole answers that a caller has not fetched yet", "deliveries")
 # As `less` would be full; more are asked for with --most.
 USUAL = 30
 
@@ -63,7 +68,7 @@ def group() -> None:
 
 @group.command("show")
 @click.argument("keys", nargs=-1, type=click.IntRange(min=1), metavar="[KEY]...")
-@kept_journal_option
+@seen_journal_option
 @click.option("--tool", default="", help="Only calls of this tool.")
 @click.option("--state", "states", multiple=True, type=STATES, help="Only calls that stand so.")
 @click.option("--principal", default="", help="Only calls that this one has made.")
@@ -152,7 +157,7 @@ def verify(
     report = _verified(file, journal, anchors)
     seconds = perf_counter() - began
     unexpected = _unexpected(expect, report)
-    is_fine = report.is_intact and not unexpected
+    is_fine = report.is_intact and not unexpected and report.events > 0
     if anchor is not None and is_fine:
         from gramercy.journal.export import anchor_text
 
@@ -174,7 +179,7 @@ def _anchors(expect: str | None) -> list[Head]:
             return read_opening(lines.readline()).heads
     except OSError as error:
         raise click.UsageError(
-            f"--expect: {expect!r} is no digest, and no file: {error.strerror or error}"
+            f"--expect: {expect!r} is no digest, and no file: {reason_of(error)}"
         ) from None
 
 
@@ -184,7 +189,7 @@ def _verified(file: Path | None, place: str | None, anchors: list[Head]) -> Repo
 
         with file.open("rb") as lines:
             return verify_lines((line.removesuffix(b"\n") for line in lines), anchors)
-    with closing(open_kept(place)) as journal:
+    with closing(open_kept(place, is_look=True)) as journal:
         return verify_journal(journal, anchors)
 
 
@@ -200,21 +205,24 @@ def _unexpected(expect: str | None, report: Report) -> str:
 
 def _report_facts(report: Report, unexpected: str, seconds: float) -> dict[str, Any]:
     return {
-        "intact": report.is_intact and not unexpected,
+        "intact": report.is_intact and not unexpected and report.events > 0,
         "flaws": [*map(str, report.flaws), *([unexpected] if unexpected else [])],
         "events": report.events,
         "calls": report.calls,
         "chains": len(report.heads),
         "masked": report.replaced,
         "deleted": report.deleted,
+        "unproven": report.unproven,
+        "remarks": list(report.remarks),
+        "not_covered": list(NOT_COVERED),
         "digest": report.digest,
         "seconds": round(seconds, 3),
     }
 
 
 def _tell_report(report: Report, unexpected: str, seconds: float) -> None:
-    size = f"{_counted(report.events, 'event')} of {_counted(report.calls, 'call')}"
-    chains = _counted(len(report.heads), "chain")
+    size = f"{counted(report.events, 'event')} of {counted(report.calls, 'call')}"
+    chains = counted(len(report.heads), "chain")
     if not report.is_intact:
         first, *others = report.flaws
         show(f"BROKEN: {first}", fg="red", bold=True)
@@ -222,23 +230,29 @@ def _tell_report(report: Report, unexpected: str, seconds: float) -> None:
             show(f"also: {flaw}")
     elif unexpected:
         show(f"NOT AS EXPECTED: {unexpected}", fg="red", bold=True)
+    elif not report.events:
+        show("EMPTY: nothing is recorded here, so there is nothing to prove", fg="red", bold=True)
     else:
         show(f"intact: {size} in {chains}", fg="green")
+    for remark in report.remarks:
+        show(f"noted: {remark}")
     gone = {"masked": report.replaced, "deleted": report.deleted}
     if any(gone.values()):
         told = ", ".join(f"{number:,} {word}" for word, number in gone.items() if number)
         show(f"contents: {told}, as events say")
+    if report.unproven:
+        show(
+            f"contents: {report.unproven:,} gone that an old pruning may have deleted; it has not recorded "
+            "which, so that it cannot be told whether somebody else has deleted them"
+        )
     show(f"digest: {report.digest}")
+    tell(f"not covered: {', '.join(NOT_COVERED)}")
     tell(f"{size} in {seconds:.2f} s")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @group.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
-@kept_journal_option
+@seen_journal_option
 @click.option("--contents", is_flag=True, help="With arguments, questions, words and results.")
 def export(journal: SqlJournal, file: Path, *, contents: bool) -> None:
     """Write the whole journal as JSON lines that can be verified anywhere, into a new FILE; - is stdout.
@@ -260,15 +274,10 @@ def export(journal: SqlJournal, file: Path, *, contents: bool) -> None:
 def _write_new(path: Path, lines: Iterator[bytes] | Sequence[bytes]) -> None:
     """Write a file that is not there yet, for its owner alone."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+        with whole_file(path, mode=0o600, is_new=True) as file:
             file.writelines(line + b"\n" for line in lines)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be written: {reason_of(error)}") from None
 
 
 @group.command("redact")
@@ -288,10 +297,8 @@ def redact(journal: SqlJournal, keys: Sequence[int], *, texts: Sequence[str], re
         raise click.UsageError("say what: KEY for all contents of a call, or --text for a text in all calls")
     if any(not text.strip() for text in texts):
         raise click.UsageError("--text: an empty text is everywhere")
-    about = (
-        f"all contents of {_counted(len(keys), 'call')}" if keys else "the text in all calls that are over"
-    )
-    _confirm(f"delete {about} in {journal.where}, for good?", yes=yes)
+    about = f"all contents of {counted(len(keys), 'call')}" if keys else "the text in all calls that are over"
+    confirm(f"delete {about} in {journal.where}, for good?", yes=yes)
     if keys:
         changed = redact_calls(journal, keys, _person(), reason)
     else:
@@ -299,7 +306,7 @@ def redact(journal: SqlJournal, keys: Sequence[int], *, texts: Sequence[str], re
         if needed:
             listed = ", ".join(map(str, needed))
             tell(f"still needed whole, and left as they are, until these calls are over: {listed}")
-    tell(f"{_counted(changed, 'content')} redacted")
+    tell(f"{counted(changed, 'content')} redacted")
     return 0
 
 
@@ -316,14 +323,6 @@ def _person() -> str:
         return "person at the terminal"
 
 
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here: say --yes")
-    click.confirm(question, abort=True)
-
-
 @group.command("prune")
 @kept_journal_option
 @click.option("--before", type=MOMENT, required=True, metavar="TIME", help="How old: 90d, 12w, 2026-01-01.")
@@ -335,6 +334,6 @@ def prune_contents(journal: SqlJournal, *, before: float, yes: bool) -> int:
     """
     if before > time():
         raise JournalError("that time is yet to come")
-    _confirm(f"delete contents from before {when(before)} in {journal.where}, for good?", yes=yes)
-    tell(f"{_counted(prune(journal, before, _person()), 'content')} deleted")
+    confirm(f"delete contents from before {when(before)} in {journal.where}, for good?", yes=yes)
+    tell(f"{counted(prune(journal, before, _person()), 'content')} deleted")
     return 0

@@ -20,7 +20,9 @@ from gramercy.ui.cli.agents import (
     Asking,
     agent_options,
     debug_option,
+    may_run,
     new_talk,
+    stoppable_runner,
     talk_options,
     watching_options,
 )
@@ -72,7 +74,7 @@ def chat(  # noqa: PLR0913 - one parameter per option
     Standard input that is no terminal is one message.
     """
     asking = Asking()
-    with open_workplace(plan, asking, tell) as place, asyncio.Runner() as runner:
+    with open_workplace(plan, asking, tell, may_run=may_run) as place, stoppable_runner() as runner:
         if debug:
             place.open_provider = watched(place.open_provider)
         place.use_mode(Mode(mode))
@@ -236,6 +238,7 @@ class Chat:
 
     def _finished(self, response: Response) -> None:
         self.responses.append(response)
+        self.has_failed |= response.stop == "refused"
         if sys.stdout.isatty():
             show(figures_line(response, str(self.place.model)), err=True, dim=True)
 

@@ -14,9 +14,12 @@ from gramercy.agents.compaction import compact, tokens_of
 from gramercy.agents.exporting import export_json, export_markdown
 from gramercy.agents.limits import about_tokens
 from gramercy.errors import GramercyError, SourceError
-from gramercy.gram.suggestion import suggest
+from gramercy.gram.suggestion import did_you_mean, suggest
+from gramercy.images.files.whole import write_whole
+from gramercy.images.interrupts import interrupts
+from gramercy.text import counted, cut_line, reason_of
 from gramercy.ui.cli.agents import Talking
-from gramercy.ui.cli.answers import cost_text, cut
+from gramercy.ui.cli.answers import LONGEST_LINE, cost_text
 from gramercy.ui.cli.composing import edited
 from gramercy.ui.cli.terminal import json_text, show, summary_line, tell
 from gramercy.workbench.modes import Mode
@@ -157,8 +160,7 @@ class Commands:
 
     def _mode(self, name: str) -> None:
         if name and name not in [mode.value for mode in Mode]:
-            close = suggest(name, [mode.value for mode in Mode])
-            hint = f"did you mean {close[0]!r}?" if close else "there are " + ", ".join(Mode)
+            hint = did_you_mean(name, [mode.value for mode in Mode], "there are " + ", ".join(Mode))
             raise SourceError(f"there is no mode {name!r:.40}: {hint}")
         if name:
             self._place.use_mode(Mode(name))
@@ -175,14 +177,17 @@ class Commands:
         """Take the last message back; return it, so that it can be said again."""
         talk = self._chat.talk
         said = talk.conversation
-        taken = talk.take_back()
-        if taken is None:
-            raise SourceError("there is nothing to take back")
-        asked = max((n for n, each in enumerate(said) if each.role == "user"), default=len(said))
-        told = self._chat.rewinding.back(len(talk.kept), said[asked:], taken.states)
+        with interrupts() as pressed:
+            taken = talk.take_back()
+            if taken is None:
+                raise SourceError("there is nothing to take back")
+            asked = max((n for n, each in enumerate(said) if each.role == "user"), default=len(said))
+            told = self._chat.rewinding.back(len(talk.kept), said[asked:], taken.states)
+        if pressed.is_set():
+            told.append("Ctrl-C came in the middle of it: it was brought to its end")
         self._chat.context.tell_again()
         typed = self._chat.typed.pop(len(talk.kept), taken.text)
-        tell("\n".join([f"taken back: {cut(typed)}", *told]))
+        tell("\n".join([f"taken back: {cut_line(typed, LONGEST_LINE)}", *told]))
         return typed
 
     def _again(self, _: str) -> None:
@@ -208,7 +213,7 @@ class Commands:
             return
         for each in self._place.sessions.sessions(project=self._place.project, most=MOST_LISTED):
             mark = "*" if each.id == self._chat.talk.session else " "
-            show(f"{mark} {each.id}  {each.messages:>4}  {cut(each.title, 80)}")
+            show(f"{mark} {each.id}  {each.messages:>4}  {cut_line(each.title, 80)}")
 
     def _resume(self, name: str) -> None:
         self._chat.use(Talking(name or None, is_continued=not name).talk(self._place))
@@ -223,7 +228,11 @@ class Commands:
         for message in [each for each in talk.conversation if each.role != "tool" and each.text][
             -MOST_SHOWN:
         ]:
-            show(f"{'> ' if message.role == 'user' else ''}{cut(message.text)}", err=True, dim=True)
+            show(
+                f"{'> ' if message.role == 'user' else ''}{cut_line(message.text, LONGEST_LINE)}",
+                err=True,
+                dim=True,
+            )
 
     def _fork(self, title: str) -> None:
         if not self._chat.talk.kept:
@@ -238,7 +247,7 @@ class Commands:
     def _search(self, words: str) -> None:
         found = self._place.sessions.search(words, project=self._place.project, most=MOST_LISTED)
         for each in found:
-            show(f"{each.session.id}  {cut(each.session.title, 60)}", bold=True)
+            show(f"{each.session.id}  {cut_line(each.session.title, 60)}", bold=True)
             show(f"  {each.message.number:>4}  {each.message.role}: {each.excerpt}")
         if not found:
             tell("nothing was found")
@@ -264,8 +273,10 @@ class Commands:
         known = sum(cost for cost in costs if cost is not None)
         unknown = costs.count(None)
         told = cost_text(None if unknown == len(costs) else known)
-        left = f", without {unknown} answers of unknown price" if unknown and unknown < len(costs) else ""
-        show(f"{len(responses)} answers: {tokens.input:,} tokens in, {tokens.output:,} out, {told}{left}")
+        without = counted(unknown, "answer") if unknown and unknown < len(costs) else ""
+        left = f", without {without} of unknown price" if without else ""
+        answers = counted(len(responses), "answer")
+        show(f"{answers}: {tokens.input:,} tokens in, {tokens.output:,} out, {told}{left}")
 
     def _context(self, _: str) -> None:
         from gramercy.providers.models import context_window
@@ -327,9 +338,9 @@ class Commands:
             show(text)
             return
         try:
-            (Path(self._place.project) / Path(rest).expanduser()).write_text(f"{text}\n", encoding="utf-8")
+            write_whole(Path(self._place.project) / Path(rest).expanduser(), f"{text}\n")
         except OSError as error:
-            raise SourceError(f"{rest} cannot be written: {error.strerror}") from None
+            raise SourceError(f"{rest} cannot be written: {reason_of(error)}") from None
         tell(f"written to {rest}")
 
     def _role(self, name: str) -> None:
@@ -385,8 +396,7 @@ def _own_files(kind: str) -> dict[str, Path]:
 def _own_text(kind: str, name: str) -> str:
     found = _own_files(kind)
     if name not in found:
-        close = suggest(name, found)
-        hint = f"did you mean {close[0]!r}?" if close else f"write {own_directory(kind) / name}.md"
+        hint = did_you_mean(name, found, f"write {own_directory(kind) / name}.md")
         raise SourceError(f"there is no {kind[:-1]} {name!r:.60}: {hint}")
     try:
         return found[name].read_text(encoding="utf-8").strip()

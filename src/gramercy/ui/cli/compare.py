@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +15,10 @@ from gramercy.errors import SourceError, SpecificationError
 from gramercy.execution.approval import Denied
 from gramercy.execution.results import Refuser
 from gramercy.gram.agents import ModelName
-from gramercy.ui.cli.agents import agent_options
-from gramercy.ui.cli.answers import cut
+from gramercy.text import counted, cut_line, reason_of, table
+from gramercy.ui.cli.agents import agent_options, stoppable_runner
 from gramercy.ui.cli.approval import one_at_a_time
-from gramercy.ui.cli.inbox import aligned
+from gramercy.ui.cli.asking import why_nobody
 from gramercy.ui.cli.main import BUDGET, FAILED, INTERRUPTED
 from gramercy.ui.cli.options import in_a_directory, json_option
 from gramercy.ui.cli.report import HEAD, figures_cells, time_text, write_report
@@ -153,7 +151,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
 
 
 def _ask(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-    return one_at_a_time(tool, arguments, request) if sys.stdin.isatty() else UNATTENDED
+    return UNATTENDED if why_nobody() else one_at_a_time(tool, arguments, request)
 
 
 def _named(libraries: Sequence[str], shared: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -211,10 +209,11 @@ class _Work:
 
     def run(self, variants: Sequence[Variant], cases: Sequence[Case], repeat: int) -> int:
         total = len(variants) * len(cases) * repeat
-        sides = "1 side" if len(variants) == 1 else f"{len(variants)} sides"
+        sides = counted(len(variants), "side")
         tell(f"{total} runs: {len(cases)} cases, {sides}, {repeat} times" if repeat > 1 else f"{total} runs")
         try:
-            return asyncio.run(self._all(variants, cases, repeat, total))
+            with stoppable_runner() as runner:
+                return runner.run(self._all(variants, cases, repeat, total))
         except KeyboardInterrupt:
             tell(f"interrupted after {len(self.done)} of {total} runs: these are reported")
             return INTERRUPTED
@@ -240,7 +239,7 @@ class _Work:
 
     def _tell(self, run: Run, total: int) -> None:
         if not self._is_quiet:
-            outcome = "ok" if run.ok else cut(run.failures[0], 120)
+            outcome = "ok" if run.ok else cut_line(run.failures[0], 120)
             about = f"{len(self.done)}/{total}  {run.case}  {run.variant}  {time_text(run.trace.seconds)}"
             show(f"{about}  {outcome}", err=True, fg=None if run.ok else "red", dim=run.ok)
 
@@ -253,7 +252,7 @@ def _folder(folder: str | None) -> Path | None:
         Path(folder).mkdir(exist_ok=True)
     except OSError as error:
         raise click.BadParameter(
-            f"{folder} cannot be made: {error.strerror}", param_hint="--traces"
+            f"{folder} cannot be made: {reason_of(error)}", param_hint="--traces"
         ) from None
     return Path(folder)
 
@@ -289,10 +288,10 @@ def _report(found: Comparison, *, as_json: bool) -> None:
 
 
 def _parts(found: Comparison) -> Iterator[str]:
-    yield aligned([HEAD, *map(figures_cells, found.figures())])
+    yield table([HEAD, *map(figures_cells, found.figures())])
     yield ""
     names = [variant.name for variant in found.variants]
-    yield aligned([("case", *names), *(_case_row(found, case.name, names) for case in found.cases)])
+    yield table([("case", *names), *(_case_row(found, case.name, names) for case in found.cases)])
     failed = Counter((run.case, run.variant, failure) for run in found.runs for failure in run.failures)
     if failed:
         yield "\nnot as expected:"
@@ -310,4 +309,4 @@ def _parts(found: Comparison) -> Iterator[str]:
 
 def _case_row(found: Comparison, case: str, names: Sequence[str]) -> tuple[str, ...]:
     made = [found.of(name, case) for name in names]
-    return (cut(case, 50), *(f"{sum(run.ok for run in each)} of {len(each)}" for each in made))
+    return (cut_line(case, 50), *(f"{sum(run.ok for run in each)} of {len(each)}" for each in made))

@@ -15,6 +15,7 @@ from gramercy.ui.cli.options import (
     approval_options,
     json_option,
     place_options,
+    timeout_limit_option,
     timeout_option,
     told_settings,
 )
@@ -44,6 +45,7 @@ def group() -> None:
 @add_environment_options
 @approval_options
 @timeout_option
+@timeout_limit_option
 def show_settings(*, origin: bool, as_json: bool, project: str, sandbox: bool, **options: Any) -> None:
     """Show what holds for the images of a project, as TOML.
 
@@ -122,8 +124,13 @@ def _named(source: Source, key: str) -> str:
 
 def _value(key: str, found: Configuration) -> Any:
     """Return what holds, as a file would say it."""
-    holds = {"timeout": found.timeout, "publish": found.environment.publish}
+    holds = {
+        "timeout": found.timeout,
+        "timeout_limit": found.timeout_limit,
+        "publish": found.environment.publish,
+    }
     holds |= {"debug_quality": found.environment.debug}
+    holds |= {"reload": found.environment.reload.value}
     holds |= {"network": found.environment.network.value, "files": found.environment.files.value}
     return _plain(holds.get(key, getattr(found.settings, key)))
 

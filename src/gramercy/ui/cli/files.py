@@ -5,7 +5,6 @@ Every failure becomes one line for the person. Knows nothing of what is in the f
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gramercy.errors import ClientSettingsError, UnreadableFileError
+from gramercy.images.files.whole import write_whole
+from gramercy.text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,8 +28,7 @@ LARGEST: Final = 4 * 1024 * 1024
 # The settings of a busy client grow to several megabytes; this bounds time and memory.
 LARGEST_SETTINGS = 32 * 1024 * 1024
 BACKUP = ".gramercy.bak"
-# Before the umask, as for every new file; and the bits that let anyone write.
-NEW_MODE = 0o666
+# The bits that let anyone write.
 WRITABLE = 0o222
 # For a file that holds a token.
 PRIVATE = 0o600
@@ -81,7 +81,7 @@ class Reader:
             print_line(f"{display_name(path)}: no files that end in {' or '.join(self.suffixes)}", err=True)
 
     def _walk_error(self, error: OSError) -> None:
-        self.report(f"{display_name(error.filename)}: {reason_of(error)}")
+        self.report(f"{display_name(error.filename)}: {small_reason(error)}")
 
     def report(self, line: str) -> None:
         """Show one failure and remember it."""
@@ -95,7 +95,7 @@ def read_text(path: str) -> TextFile:
     try:
         data = _read_stdin() if path == STDIN else _read_regular(path)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UnreadableFileError(f"{name}: {reason_of(error)}") from None
+        raise UnreadableFileError(f"{name}: {small_reason(error)}") from None
     if len(data) > LARGEST:
         raise UnreadableFileError(f"{name}: larger than {LARGEST // 1024 // 1024} MiB")
     try:
@@ -113,9 +113,9 @@ def replace_text(path: str, text: str) -> None:
         mode = stat.S_IMODE(target.stat().st_mode)
         if not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        _place(target, text, mode)
+        write_whole(target, text, mode=mode)
     except OSError as error:
-        raise UnreadableFileError(f"{display_name(path)}: cannot be written: {reason_of(error)}") from None
+        raise UnreadableFileError(f"{display_name(path)}: cannot be written: {small_reason(error)}") from None
 
 
 def display_name(path: str) -> str:
@@ -129,9 +129,9 @@ def print_line(text: str, *, err: bool = False) -> None:
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
-def reason_of(error: Exception) -> str:
-    """Return the short reason of a failure."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+def small_reason(error: Exception) -> str:
+    """Return the reason of a failure for the middle of a sentence."""
+    reason = reason_of(error)
     return reason[:1].lower() + reason[1:]
 
 
@@ -169,7 +169,7 @@ def read_settings(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError, ValueError) as error:
-        raise ClientSettingsError(f"cannot be read: {reason_of(error)}") from None
+        raise ClientSettingsError(f"cannot be read: {small_reason(error)}") from None
     if len(data) > LARGEST_SETTINGS:
         raise ClientSettingsError(f"larger than {LARGEST_SETTINGS // 1024 // 1024} MiB")
     try:
@@ -187,7 +187,7 @@ def write_settings(path: Path, old: str | None, new: str, *, is_private: bool = 
         target = path.resolve()
         if old is None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _place(target, new, PRIVATE if is_private else None)
+            write_whole(target, new, mode=PRIVATE if is_private else None)
             return None
         mode = stat.S_IMODE(target.stat().st_mode)
         # Root could write it all the same, but its owner has made it read-only.
@@ -199,10 +199,10 @@ def write_settings(path: Path, old: str | None, new: str, *, is_private: bool = 
             )
         mode = mode & PRIVATE if is_private else mode
         backup = target.with_name(target.name + BACKUP)
-        _place(backup, old, mode)
-        _place(target, new, mode)
+        write_whole(backup, old, mode=mode)
+        write_whole(target, new, mode=mode)
     except (OSError, RuntimeError, ValueError) as error:
-        raise ClientSettingsError(f"cannot be written: {reason_of(error)}") from None
+        raise ClientSettingsError(f"cannot be written: {small_reason(error)}") from None
     return backup
 
 
@@ -212,26 +212,5 @@ def make_private(path: Path) -> None:
         path.chmod(stat.S_IMODE(path.stat().st_mode) & PRIVATE)
     except OSError as error:
         raise ClientSettingsError(
-            f"others may read it, and that cannot be changed: {reason_of(error)}"
+            f"others may read it, and that cannot be changed: {small_reason(error)}"
         ) from None
-
-
-def _place(target: Path, text: str, mode: int | None) -> None:
-    """Put a whole file in its place: readers see the old one or the new one, never a part."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.gramercy")
-    try:
-        # Private until it has the mode of what it replaces: settings may hold keys.
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, NEW_MODE if mode is None else PRIVATE
-        )
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text.encode("utf-8"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.images.trust import accept_file
 from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
-from gramercy.mcp.foreign.invisibles import reveal, reveal_name
+from gramercy.text import reveal, reveal_line
+from gramercy.ui.cli.asking import is_confirmed, why_nobody
 from gramercy.ui.cli.main import DENIED
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
@@ -65,8 +65,8 @@ def list_tools(
         return
     for review in found:
         flag = "  ! hidden characters" if review.hidden else ""
-        problem = f"  ({reveal_name(review.problem)[:200]})" if review.problem else ""
-        click.echo(f"{review.standing:<10} {review.server} {reveal_name(review.tool)}{flag}{problem}")
+        problem = f"  ({reveal_line(review.problem)[:200]})" if review.problem else ""
+        click.echo(f"{review.standing:<10} {review.server} {reveal_line(review.tool)}{flag}{problem}")
     if not found:
         tell(
             "there are no tools"
@@ -96,7 +96,7 @@ def _facts(review: Review) -> dict[str, Any]:
     """Return the stable shape of --json; what is hidden in texts is written out."""
     return {
         "server": review.server,
-        "tool": reveal_name(review.tool),
+        "tool": reveal_line(review.tool),
         "standing": str(review.standing),
         "hidden": review.hidden,
         "problem": reveal(review.problem),
@@ -119,9 +119,9 @@ def accept_tools(
     if not asked and not gone:
         click.echo("there is nothing to accept", err=True)
         return 0
-    if not yes and not sys.stdin.isatty():
+    if not yes and (why := why_nobody()):
         raise click.UsageError(
-            "nobody can be asked here: look at the tools with show, then accept with --yes"
+            f"nobody can be asked here, since {why}: look at the tools with show, then accept with --yes"
         )
     refused = _settle(file, asked, gone, yes=yes)
     return DENIED if refused else 0
@@ -133,16 +133,16 @@ def _settle(file: PinFile, asked: list[Review], gone: list[Review], *, yes: bool
     for review in asked:
         click.echo(review.text())
         # What was shown is what is accepted, whatever the server says next.
-        if review.offered and (yes or click.confirm("accept it?")):
+        if review.offered and (yes or is_confirmed("accept it?")):
             file.accept(review.server, [review.offered])
             accept_file(file.path)
-            click.echo(f"accepted {review.server} {reveal_name(review.tool)}", err=True)
+            click.echo(f"accepted {review.server} {reveal_line(review.tool)}", err=True)
         else:
             refused += 1
     for review in gone:
         file.forget(review.server, [review.tool])
         accept_file(file.path)
-        click.echo(f"forgot {review.server} {reveal_name(review.tool)}, which is no longer there", err=True)
+        click.echo(f"forgot {review.server} {reveal_line(review.tool)}, which is no longer there", err=True)
     return refused
 
 
@@ -160,6 +160,6 @@ def _chosen(reviews: list[Review], tools: tuple[str, ...]) -> list[Review]:
     known = {review.tool for review in reviews}
     for tool in tools:
         if tool not in known:
-            there = ", ".join(map(reveal_name, sorted(known))) or "none"
+            there = ", ".join(map(reveal_line, sorted(known))) or "none"
             raise ForeignError(f"the server has no tool {tool!r:.100}; there are: {there}")
     return [review for review in reviews if not tools or review.tool in tools]

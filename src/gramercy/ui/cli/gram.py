@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gramercy.errors import GramError, PositionedGramError, UnreadableFileError
+from gramercy.text import counted
 from gramercy.ui.cli.files import STDIN, Reader, TextFile, print_line, read_text, replace_text
 from gramercy.ui.cli.options import json_option, sources_option
 from gramercy.ui.cli.terminal import visible
@@ -97,7 +98,7 @@ def _show_lines(found: Sequence[tuple[str, Sequence[Diagnostic]]]) -> None:
             place = f"{name}:{item.start.line + 1}:{item.start.character + 1}"
             print_line(visible(f"{place}: {item.severity.value} {item.code}: {item.message}"))
     total = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing found"
-    print_line(f"{len(found)} file{'' if len(found) == 1 else 's'}: {total}", err=True)
+    print_line(f"{counted(len(found), 'file')}: {total}", err=True)
 
 
 @group.command()
@@ -203,11 +204,10 @@ def _signature_schema(file: TextFile) -> dict[str, Any]:
 
 
 def _one_schema(file_name: str, schemas: dict[str, Any], name: str) -> Any:
-    from gramercy.gram.suggestion import suggest
+    from gramercy.gram.suggestion import did_you_mean
 
     if name not in schemas:
-        close = suggest(name, schemas)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, schemas, before="; ")
         raise click.UsageError(f"{file_name} has no tool {name!r}{hint}")
     return schemas[name]
 

@@ -9,10 +9,11 @@ import msgspec
 
 from gramercy.errors import ControlError, ImageError
 from gramercy.images.views import ImageView
-from gramercy.ui.cli.inbox import age, aligned, journal_option, label, moment
+from gramercy.text import reveal_line, table
+from gramercy.ui.cli.inbox import age, journal_option, label, moment
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
-from gramercy.workbench.control import serving_processes
+from gramercy.workbench.control import asked_at_once, serving_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,11 +56,11 @@ def _tell_none(name: str | None) -> None:
 
 
 def _served(journal: Journal) -> Iterator[dict[str, Any]]:
-    for serving in serving_processes(journal.run_directory):
-        try:
-            yield {**serving.ask("about"), "images": serving.ask("images")}
-        except ControlError as error:
-            tell(str(error))
+    for _, told in asked_at_once(serving_processes(journal.run_directory), "about", "images"):
+        if isinstance(told, ControlError):
+            tell(str(told))
+        else:
+            yield {**told["about"], "images": told["images"]}
 
 
 def _view(told: dict[str, Any]) -> ImageView:
@@ -67,7 +68,7 @@ def _view(told: dict[str, Any]) -> ImageView:
 
 
 def _table(found: list[dict[str, Any]]) -> str:
-    return aligned([COLUMNS, *(_row(each, _view(view)) for each in found for view in each["images"])])
+    return table([COLUMNS, *(_row(each, _view(view)) for each in found for view in each["images"])])
 
 
 def _row(served: dict[str, Any], view: ImageView) -> tuple[str, ...]:
@@ -93,12 +94,13 @@ def _whole(served: dict[str, Any], view: ImageView) -> str:
         lines += [f"running since {moment(view.running.since)}:", *_barred(view.running.code)]
         printed = view.running.stdout + view.running.stderr
         lines += ["printed so far:", *_barred(printed)] if printed else []
+    lines += [f"in the background: {job}" for job in view.jobs]
     if view.latest is not None:
         ended = "ended well" if view.latest.reply.ok else "failed"
         lines += [f"last evaluation, at {moment(view.latest.at)}, {ended}:", *_barred(view.latest.code)]
     if view.unkept:
         lines.append(f"the present state is not kept: {view.unkept}")
-    return "\n".join([*lines, *_states(view)])
+    return "\n".join(map(reveal_line, [*lines, *_states(view)]))
 
 
 def _states(view: ImageView) -> list[str]:

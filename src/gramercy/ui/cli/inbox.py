@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.errors import ForgedRecordError
 from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
 from gramercy.journal.owners import is_alive
 from gramercy.journal.texts import canonical_text, without_secrets
+from gramercy.text import reveal_line, table
 from gramercy.ui.cli.options import journal_place, place_of_journal_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from gramercy.journal.base import CallRecord, Journal
 
@@ -27,8 +29,8 @@ WAITING = (State.AWAITING, State.IN_DOUBT)
 LONGEST_LABEL = 60
 # Enough that nobody hits it by chance: it only proves that the end of the text was seen.
 CODE_DIGITS = 8
-# As many as one page of the journal; nobody reads more, and more are told.
-MOST_LISTED = 1_000
+# Calls that are read at once.
+PAGE = 1_000
 COLUMNS = ("key", "age", "state", "asked by", "tool", "what")
 WORDS = {State.AWAITING: "waits", State.IN_DOUBT: "in doubt", State.READY: "approved"}
 ENDINGS = {
@@ -42,8 +44,12 @@ UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 def waiting_calls(journal: Journal, project: str = "") -> list[CallRecord]:
     """Return the calls that wait for a person, oldest first; those too whose process is gone."""
-    found = journal.records((*WAITING, State.EXECUTING), project=project, most=MOST_LISTED)
-    return [record for record in found[::-1] if record.state in WAITING or is_interrupted(record)]
+    found: list[CallRecord] = []
+    states, below = (*WAITING, State.EXECUTING), 0
+    while page := journal.records(states, project=project, below=below, most=PAGE):
+        found += [record for record in page if record.state in WAITING or is_interrupted(record)]
+        below = page[-1].key
+    return found[::-1]
 
 
 def is_interrupted(record: CallRecord) -> bool:
@@ -90,22 +96,15 @@ def age(seconds: float) -> str:
     return "now"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Write rows as a table."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
 def moment(at: float) -> str:
     """Write a time."""
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
 
 
-def table(records: list[CallRecord]) -> str:
+def waiting_table(records: list[CallRecord]) -> str:
     """Write calls on a line each."""
     now = time()
-    return aligned([COLUMNS, *(_row(record, now) for record in records)])
+    return table([COLUMNS, *(_row(record, now) for record in records)])
 
 
 def _row(record: CallRecord, now: float) -> tuple[str, ...]:
@@ -117,8 +116,8 @@ def _row(record: CallRecord, now: float) -> tuple[str, ...]:
         str(record.key),
         f"{age(since):<6}",
         _word(record),
-        revealed(asker(record)),
-        revealed(call.tool),
+        asker(record),
+        call.tool,
         what,
     )
 
@@ -144,7 +143,7 @@ def asker(record: CallRecord) -> str:
 
 def line(record: CallRecord) -> str:
     """Write one call on a line, for who follows them."""
-    return f"call {record.key} {_word(record)}: {revealed(record.call.tool)} {label(arguments_of(record))}"
+    return reveal_line(f"call {record.key} {_word(record)}: {record.call.tool} {label(arguments_of(record))}")
 
 
 def heading(record: CallRecord) -> str:
@@ -155,7 +154,7 @@ def heading(record: CallRecord) -> str:
     parts.append(f"at {moment(record.asked_at or record.at)}")
     parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
     lines = [" ".join(parts), *([f"in {call.project}"] if call.project else [])]
-    return "\n".join(folded(revealed(line)) for line in lines)
+    return "\n".join(folded(reveal_line(line)) for line in lines)
 
 
 def aftermath(record: CallRecord) -> str:
@@ -163,10 +162,10 @@ def aftermath(record: CallRecord) -> str:
     name, ruling, facts = f"call {record.key}", record.facts.ruling, record.facts
     if record.state is State.AWAITING and facts.question is not None:
         changes = "; ".join(facts.question.changes) or "it has changed"
-        return f"{name} waits again ({revealed(changes)}): gramercy approvals show {record.key}"
+        return f"{name} waits again ({reveal_line(changes)}): gramercy approvals show {record.key}"
     if ruling is None or not ruling.approved or record.state not in ENDINGS:
-        return standing(record)
-    why = f": {revealed(facts.detail)}" if record.state is State.FAILED and facts.detail else ""
+        return reveal_line(standing(record))
+    why = f": {reveal_line(facts.detail)}" if record.state is State.FAILED and facts.detail else ""
     return f"{name} is approved{ENDINGS[record.state]}{why}"
 
 
@@ -178,7 +177,7 @@ def story(record: CallRecord) -> list[str]:
         told.append(f"{word} by {ruling.by or ruling.refuser}{f': {ruling.reason}' if ruling.reason else ''}")
     told.append(standing(record))
     told += [record.facts.detail] if record.facts.detail and record.facts.detail not in told[-1] else []
-    return [folded(revealed(line)) for line in told]
+    return [folded(reveal_line(line)) for line in told]
 
 
 def question_text(record: CallRecord) -> str:
@@ -228,21 +227,44 @@ def details(record: CallRecord) -> dict[str, Any]:
     return {**told, "detail": record.facts.detail}
 
 
-def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that names the journal; the command gets it opened, as `journal`."""
+def doubt_about(journal: Journal, record: CallRecord) -> str:
+    """Return why what is kept of a call that waits cannot be decided on; empty where it is all there."""
+    check = getattr(journal, "check", None)
+    if check is None or record.state is not State.AWAITING:
+        return ""
+    try:
+        check(record.key)
+    except ForgedRecordError as error:
+        return str(error)
+    return ""
+
+
+def looking_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option to a command that only looks: nothing is made or changed, not even a journal."""
 
     @wraps(command)
     def wrapped(*, journal: str | None, **options: Any) -> Any:
-        from gramercy.journal.opening import open_journal
+        from gramercy.journal.audit import open_kept
+        from gramercy.journal.base import MEMORY
+        from gramercy.journal.opening import default_place, open_journal
 
-        with closing(open_journal(journal_place(journal))) as opened:
+        place = journal_place(journal)
+        if place is None and not default_place().exists():
+            # Nothing was ever recorded here.
+            opened = open_journal(MEMORY)
+        else:
+            opened = open_kept(place, is_look=True)
+        with closing(opened):
             return command(journal=opened, **options)
 
     return place_of_journal_option(wrapped)
 
 
-def past_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option to a command about the past: a place that was mistyped is told, and no journal made."""
+def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the journal; the command gets it opened, as `journal`.
+
+    These commands look at what others have recorded: a place that was mistyped is told, and no journal made.
+    """
 
     @wraps(command)
     def wrapped(*, journal: str | None, **options: Any) -> Any:
@@ -250,7 +272,7 @@ def past_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
         from gramercy.journal.opening import open_journal
 
         given = click.get_current_context().get_parameter_source("journal")
-        is_typed = given is click.core.ParameterSource.COMMANDLINE
+        is_typed = given in {click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT}
         opening = open_kept if is_typed else open_journal
         with closing(opening(journal_place(journal))) as opened:
             return command(journal=opened, **options)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from gramercy.errors import ClientSettingsError
+from gramercy.ui.cli.asking import is_confirmed, why_nobody
 from gramercy.ui.cli.files import make_private, read_settings, write_settings
 from gramercy.ui.cli.main import CONFIGURATION
 from gramercy.ui.cli.options import (
@@ -24,6 +26,8 @@ from gramercy.ui.cli.options import (
     approval_options,
     given_words,
     json_option,
+    mode_option,
+    timeout_limit_option,
     timeout_option,
 )
 from gramercy.ui.cli.terminal import json_text, tell, visible
@@ -38,6 +42,8 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # What a header may hold; the server makes tokens of letters, digits, - and _.
 TOKEN = re.compile(r"[!-~]+\Z")
+# Evaluated code that may only read, in both words of the option.
+_READING = (("--files", "read"), ("--files", "read-only"))
 # Stands for a token that is not shown.
 HIDDEN = "<the token>"
 
@@ -66,6 +72,7 @@ class Wish:
     project: str | None
     max_safety: str | None
     policy: str | None
+    mode: str | None
     uvx: bool
     further: list[str]
     remote: Remote | None
@@ -111,6 +118,7 @@ class Wish:
         words += ["--project", place] if place else []
         words += ["--max-safety", self.max_safety] if self.max_safety else []
         words += ["--policy", self._rules(self.policy)] if self.policy else []
+        words += ["--mode", self.mode] if self.mode else []
         return words + self.further
 
     def _rules(self, policy: str) -> str:
@@ -251,10 +259,12 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--name", default="gramercy", show_default=True, callback=_name, help="What the client calls the server."
 )
 @_server_options
+@mode_option
 @_remote_options
 @add_environment_options
 @approval_options
 @timeout_option
+@timeout_limit_option
 @json_option("Print what was found or done as JSON.")
 def install(*, client: str, write: bool, remove: bool, as_json: bool, **options: Any) -> None:
     """Show what an MCP client needs to use this server, or write it into the client's settings."""
@@ -262,6 +272,8 @@ def install(*, client: str, write: bool, remove: bool, as_json: bool, **options:
     remote = _remote(known, options, reads_token=write and not remove)
     if is_fleeting() and remote is None:
         options["uvx"] = True
+    if write and not remove and remote is None and options["mode"] is None:
+        options["mode"] = _offered_mode(known)
     wish = Wish(known, further=given_words(options), remote=remote, **options)
     _check_images(wish.images)
     path = wish.file(Machine(sys.platform, Path.home(), os.environ))
@@ -285,6 +297,14 @@ def install(*, client: str, write: bool, remove: bool, as_json: bool, **options:
         tell(line)
     if outcome.is_written:
         _make_ready(wish)
+
+
+def _offered_mode(client: Client) -> str | None:
+    """Ask the person at this terminal who approves edits, where the client cannot show our questions."""
+    if not client.is_mute or why_nobody():
+        return None
+    tell(f"{client.title} cannot show gramercy's questions, only its own before it calls a tool.")
+    return "edits" if is_confirmed("let edits that undo_last takes back run after that alone?") else "ask"
 
 
 class Outcome(NamedTuple):
@@ -318,7 +338,7 @@ def _existing(wish: Wish, path: Path | None) -> Path:
 
 
 # How a server is started is of no use for one that runs already.
-_OF_A_COMMAND = ("images", "project", "max_safety", "policy", "uvx")
+_OF_A_COMMAND = ("images", "project", "max_safety", "policy", "mode", "uvx")
 
 
 def _remote(client: Client, options: dict[str, Any], *, reads_token: bool) -> Remote | None:
@@ -366,7 +386,7 @@ def _shown(wish: Wish, path: Path | None) -> Outcome:
     can_write = path is not None and path.suffix != ".yaml"
     place = path or f"the settings of {wish.client.title}"
     tell(f"Add this to {place}{', or run this again with --write' if can_write else ''}:")
-    return Outcome(snippet, (*_about_token(wish), wish.client.advice))
+    return Outcome(snippet, (*_about_token(wish), *_about_mode(wish), wish.client.advice))
 
 
 def _write(wish: Wish, path: Path) -> Outcome:
@@ -380,7 +400,19 @@ def _write(wish: Wish, path: Path) -> Outcome:
         said = f"{path} has it already; nothing was changed\n"
         return Outcome(said, _about_token(wish), is_written=True)
     done = _replaced(path, old, new, is_private=wish.is_secret)
-    return done._replace(told=(*_about_token(wish), wish.client.advice), is_written=True)
+    told = (*_about_token(wish), *_about_mode(wish), wish.client.advice)
+    return done._replace(told=told, is_written=True)
+
+
+def _about_mode(wish: Wish) -> tuple[str, ...]:
+    """Say who approves what, before a model works with it."""
+    if wish.remote is not None:
+        return ()
+    from gramercy.workbench.modes import about_evaluation
+
+    reads_only = any(pair in pairwise(wish.further) for pair in _READING)
+    evaluated = "" if wish.max_safety == "safe" else about_evaluation(wish.mode, reads_only=reads_only)
+    return tuple(filter(None, (wish.client.about_questions(wish.mode), evaluated)))
 
 
 def _about_token(wish: Wish) -> tuple[str, ...]:

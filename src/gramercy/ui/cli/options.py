@@ -61,7 +61,7 @@ def origin_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("say where the tools are: --from FILE.py, --image sbcl|python, or both")
         return command(origin=Origin(sources, image, project, sandbox, environment, timeout), **rest)
 
-    return _sources(required=False)(_image_option(place_options(environment_options(wrapped))))
+    return _sources(required=False)(image_option(place_options(environment_options(wrapped))))
 
 
 def sources_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,10 +81,24 @@ def _sources(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., 
     )
 
 
-def _image_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--image", type=LANGUAGE, help="Also the tools of a live image of this language.")(
-        command
-    )
+def image_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the one live image of a command."""
+    return click.option(
+        "--image",
+        type=LANGUAGE,
+        multiple=True,
+        callback=_only_one,
+        help="Also the tools of a live image of this language.",
+    )(command)
+
+
+def _only_one(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """Return the one that was given; a server has several, so that people try it."""
+    if len(set(given)) > 1:
+        raise click.BadParameter(
+            f"{' and '.join(given)}: there is one image here, so name one; gramercy serve has several"
+        )
+    return given[0] if given else None
 
 
 def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,6 +158,8 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
             options["language"] = options["language"] or configuration.language
         if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
             options["images"] = configuration.images
+        if "timeout_limit" in told_names:
+            options["timeout_limit"] = configuration.timeout_limit
         environment = configuration.environment
         if "images" not in options:
             # The person has just read it; only the clients of a server have to be told as well.
@@ -162,7 +178,7 @@ def add_environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def told_settings(options: dict[str, Any]) -> Settings:
     """Take what was said about an image out of the options of a command."""
-    from gramercy.images.environment import Files, Network, Sandbox
+    from gramercy.images.environment import Files, Network, Reload, Sandbox
     from gramercy.workbench.settings import Settings, read_port, read_variable
 
     told = {name: options.pop(name, None) for name in OPTION_NAMES}
@@ -172,12 +188,15 @@ def told_settings(options: dict[str, Any]) -> Settings:
         registries=tuple(Path(path).resolve() for path in told["registries"] or ()),
         init=Path(told["init"]).resolve() if told["init"] else None,
         memory=told["memory"],
+        disk=told["disk"],
         timeout=told["timeout"],
+        timeout_limit=told["timeout_limit"],
         env=dict(_read(read_variable, told["env"] or (), "--env")),
         publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
         network=Network(told["network"]) if told["network"] else None,
         files=Files.parse(told["files"]) if told["files"] else None,
         debug_quality=told["debug_quality"],
+        reload=Reload(told["reload"]) if told["reload"] else None,
         require_sandbox=Sandbox(told["require_sandbox"]) if told["require_sandbox"] else None,
         journal=_journal(told["journal"]),
         approval_wait=told["approval_wait"],
@@ -236,8 +255,9 @@ def _lasting(name: str, value: Any) -> str:
 
 
 OPTION_NAMES = (
-    *("python", "paths", "registries", "init", "memory"),
-    *("timeout", "env", "publish", "network", "files", "debug_quality", "require_sandbox"),
+    *("python", "paths", "registries", "init", "memory", "disk"),
+    *("timeout", "timeout_limit", "env", "publish", "network", "files", "debug_quality", "reload"),
+    "require_sandbox",
     *("journal", "approval_wait", "approval_expiry"),
 )
 _ENVIRONMENT_OPTIONS = (
@@ -250,6 +270,11 @@ _ENVIRONMENT_OPTIONS = (
         "--debug-quality",
         type=click.IntRange(0, 3),
         help="How well SBCL keeps frames and variables for errors; by default 2.",
+    ),
+    click.option(
+        "--reload",
+        type=click.Choice(["auto", "tell", "off"]),
+        help="What a Python image does with edited files that it has loaded; by default it takes them up.",
     ),
     click.option(
         "--files",
@@ -275,6 +300,9 @@ _ENVIRONMENT_OPTIONS = (
         help="An environment variable for the image; may be given several times.",
     ),
     click.option("--memory", type=click.IntRange(min=64), metavar="MB", help="What each process may use."),
+    click.option(
+        "--disk", type=click.IntRange(min=1), metavar="MB", help="What one call may write to the project."
+    ),
     click.option(
         "--init",
         type=click.Path(exists=True, dir_okay=False),
@@ -319,7 +347,7 @@ def approval_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         help="How long a call waits for a person elsewhere before its caller is told to come back; by "
-        "default 50.",
+        "default 50 in a server while `gramercy approvals watch` shows its question, else not at all.",
     )
     expiry = click.option(
         "--approval-expiry",
@@ -341,6 +369,19 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def timeout_limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that bounds what a call may ask for; beside those of images it always has a value."""
+    return click.option(
+        "--timeout-limit",
+        "--max-timeout",
+        "timeout_limit",
+        type=click.FloatRange(min=0, min_open=True),
+        show_default="600, or what a configuration file says",
+        metavar="SECONDS",
+        help="What a call may ask for with its argument timeout.",
+    )(command)
+
+
 def policy_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names a file with rules."""
     return click.option(
@@ -348,6 +389,17 @@ def policy_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE.toml",
         help="Rules that allow, ask or deny; without any, dangerous tools ask.",
+    )(command)
+
+
+def mode_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that says how much a server asks; without it, as the rules say."""
+    return click.option(
+        "--mode",
+        type=click.Choice(["ask", "careful", "edits"]),
+        help="How much is asked: as the rules say, while evaluated code writes files of the project unasked; "
+        "about all that may change something, evaluations too; or not about edits of files, which undo_last "
+        "takes back (control files still ask).",
     )(command)
 
 
@@ -500,12 +552,20 @@ def of_project_option(what: str) -> Callable[[Callable[..., Any]], Callable[...,
 
 def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names the journal; the command gets it opened, as `journal`, if there is one."""
+    return _kept(command, is_look=False)
 
+
+def seen_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same option to a command that only looks: nothing is changed, not even beside the file."""
+    return _kept(command, is_look=True)
+
+
+def _kept(command: Callable[..., Any], *, is_look: bool) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(*, journal: str | None, **options: Any) -> Any:
         from gramercy.journal.audit import open_kept
 
-        with closing(open_kept(journal_place(journal))) as opened:
+        with closing(open_kept(journal_place(journal), is_look=is_look)) as opened:
             return command(journal=opened, **options)
 
     return place_of_journal_option(wrapped)

@@ -18,7 +18,9 @@ import click
 
 from gramercy.errors import GramercyError
 from gramercy.images.base import Display
+from gramercy.images.files.whole import whole_file
 from gramercy.images.pictures import FORMATS, SVG, settled
+from gramercy.text import reason_of
 from gramercy.tools.content import ImageBlock
 from gramercy.toolsets.rendering import displays_text
 from gramercy.ui.cli.terminal import show, tell
@@ -150,11 +152,11 @@ def _written(picture: Display, name: str, folder: Path) -> Path:
         while True:
             path = folder / f"{words}{f'-{number}' if number > 1 else ''}.{ending}"
             try:
-                with path.open("xb") as file:
+                with whole_file(path, is_new=True) as file:
                     file.write(picture.data)
             except FileExistsError:
                 number += 1
             else:
                 return path
     except OSError as error:
-        raise GramercyError(f"a picture cannot be written to {folder}: {error.strerror}") from None
+        raise GramercyError(f"a picture cannot be written to {folder}: {reason_of(error)}") from None

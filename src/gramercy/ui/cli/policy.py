@@ -9,22 +9,25 @@ import click
 
 from gramercy.errors import InvalidArgumentsError, UnknownToolError
 from gramercy.execution.calls import read_arguments
+from gramercy.execution.exact import plain_arguments
 from gramercy.execution.policy import Action
+from gramercy.execution.shown import on_one_line
 from gramercy.journal.texts import canonical_text, without_secrets
+from gramercy.text import counted, listed, reveal_line
 from gramercy.ui.cli.inbox import journal_option
 from gramercy.ui.cli.options import LEVELS, json_option, policy_option, read_words
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.policies import GENERAL, GIVEN, PROJECT, SPECIAL, read_policies, user_policy_file
-from gramercy.workbench.replay import EXPECTED, Past, counted, recorded, replay
+from gramercy.workbench.replay import EXPECTED, Past, recorded, replay, tallied
 from gramercy.workbench.sources import known_tools, stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gramercy.execution.policy import Rule, RuleOrigin
     from gramercy.journal.base import Journal
     from gramercy.tools.registry import Registry
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Place, Tool
     from gramercy.workbench.policies import Layer, Policies
     from gramercy.workbench.replay import Replayed
 
@@ -137,7 +140,10 @@ def conditions(rule: Rule) -> str:
     parts += [f"that is {' or '.join(rule.safety)}"] if rule.safety else []
     if rule.arguments:
         parts.append("where " + " and ".join(f"{name} is {glob}" for name, glob in rule.arguments.items()))
-    return " ".join(parts) + (f" ({rule.reason})" if rule.reason else "")
+    if rule.exactly is not None:
+        values = ", ".join(on_one_line(name, each) for name, each in plain_arguments(rule.exactly).items())
+        parts.append(f"with exactly {values}" if values else "without arguments")
+    return reveal_line(" ".join(parts) + (f" ({rule.reason})" if rule.reason else ""))
 
 
 def _report(found: Policies) -> dict[str, Any]:
@@ -194,8 +200,9 @@ def why(  # noqa: PLR0913 - one parameter per option
     found = read_layers(project, policy)
     tool = _find_tool(known_tools(project, sources), name, level)
     given = _as_checked(tool, read_words(tool, arguments))
-    verdict = found.policy.why(tool, given)
-    layers = [(layer, _said_by(layer, tool, given)) for layer in found.layers]
+    places = tool.places(given)
+    verdict = found.policy.why(tool, given, places)
+    layers = [(layer, _said_by(layer, tool, given, places)) for layer in found.layers]
     if as_json:
         click.echo(
             json_text(
@@ -233,10 +240,10 @@ def _as_checked(tool: Tool, words: Any) -> dict[str, Any]:
         return dict(given)
 
 
-def _said_by(layer: Layer, tool: Tool, arguments: dict[str, Any]) -> Rule | None:
+def _said_by(layer: Layer, tool: Tool, arguments: dict[str, Any], places: Mapping[str, Place]) -> Rule | None:
     """Return the rule of a layer that would decide if there were no others."""
-    matching = (rule for rule in layer.rules if rule.matches_tool(tool) and rule.matches_arguments(arguments))
-    return next(matching, None)
+    matching = (rule for rule in layer.rules if rule.matches_tool(tool))
+    return next((rule for rule in matching if rule.matches_arguments(arguments, tool, places)), None)
 
 
 def _find_tool(registry: Registry, name: str, level: str | None) -> Tool:
@@ -293,11 +300,10 @@ def try_rules(  # noqa: PLR0913 - one parameter per option
 
 def _trial(replayed: Sequence[Replayed]) -> Iterator[str]:
     """Write a table of what would be done, and the calls for which that differs from what was decided."""
-    calls = "1 call" if len(replayed) == 1 else f"{len(replayed):,} calls"
-    yield f"{calls} since {when(replayed[-1].record.at)}, by these rules:"
+    yield f"{counted(len(replayed), 'call')} since {when(replayed[-1].record.at)}, by these rules:"
     yield ""
     yield f"{'':<26}{'allowed':>9}{'asked':>9}{'denied':>9}"
-    for past, counts in counted(replayed).items():
+    for past, counts in tallied(replayed).items():
         yield f"{past.value:<26}" + "".join(f"{counts[action] or '-':>9}" for action in Action)
     for past, action in SURPRISES:
         some = [each for each in replayed if each.past is past and each.verdict.action is action]
@@ -308,7 +314,7 @@ def _trial(replayed: Sequence[Replayed]) -> Iterator[str]:
             yield f"  … and {len(some) - MOST_SHOWN:,} more, which --json lists"
     strangers = sorted({each.record.call.tool for each in replayed if not each.is_known})
     if strangers:
-        names = f"{', '.join(strangers[:MOST_SHOWN])}{', …' if len(strangers) > MOST_SHOWN else ''}"
+        names = listed(strangers, MOST_SHOWN)
         yield f"\nJudged by name and level alone, since --from names no file with them: {names}"
 
 
@@ -316,7 +322,7 @@ def _call_line(each: Replayed) -> str:
     call = each.record.call
     arguments = without_secrets(canonical_text(dict(call.arguments)), LONGEST_SHOWN)
     rule = f" ({each.verdict.rule.origin})" if each.verdict.rule is not None else ""
-    return f"{each.record.key:>6} {when(each.record.at)} {call.tool} {arguments}{rule}"
+    return reveal_line(f"{each.record.key:>6} {when(each.record.at)} {call.tool} {arguments}{rule}")
 
 
 def when(at: float) -> str:
@@ -327,7 +333,7 @@ def when(at: float) -> str:
 def _trial_report(replayed: Sequence[Replayed]) -> dict[str, Any]:
     counts = {
         past.name.lower(): {action.value: found[action] for action in Action}
-        for past, found in counted(replayed).items()
+        for past, found in tallied(replayed).items()
     }
     calls = [
         {

@@ -9,22 +9,25 @@ import contextlib
 import os
 import select
 import sys
+import termios
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.directories import state_home
 from gramercy.errors import GramercyError, SourceError
 from gramercy.ui.cli.forms import new_form
 from gramercy.ui.cli.main import may_color
-from gramercy.ui.cli.terminal import in_background
+from gramercy.ui.cli.terminal import in_background, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from gramercy.images.base import Answer
+    from gramercy.images.lines import Wanted
     from gramercy.images.live import LiveImage
     from gramercy.ui.cli.forms import Form
 
@@ -42,6 +45,8 @@ MOST_READ = 4_000
 # Commands that take a path: of a saved state in the directory where the person is, else in the project.
 OF_STATES = (":save", ":restore")
 OF_FILES = (*OF_STATES, ":load", ":edit", ":files", ":tests")
+# A carriage return where a line was pasted before the terminal read by lines.
+_LINE_ENDS = (b"\n", b"\r")
 # Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
 DELIMITERS = {
     "sbcl": " \t\n()`,;#|\\",
@@ -75,6 +80,13 @@ class Entries:
         if not first.strip() or (first.startswith(":") and not first.startswith(f"{PREVIEW} ")):
             return first
         return "\n".join(self._whole(first, prompt))
+
+    def line(self) -> str | None:
+        """Return the next line as it is, for code that reads its input; None where there are no more."""
+        try:
+            return f"{self._next('')}\n"
+        except EOFError:
+            return None
 
     def forget(self) -> None:
         """Give up what was pasted and not yet evaluated."""
@@ -151,6 +163,56 @@ def piped_line(prompt: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
+def terminal_line(wanted: Wanted) -> str | None:
+    """Read a line for code that asks, with the terminal's own line editing: it must be in no history.
+
+    None means Ctrl-D, or that the line is not wanted any more.
+    """
+    keyboard = sys.stdin.fileno()
+    with _unseen(keyboard) if wanted.secret else contextlib.nullcontext():
+        show_prompt(wanted)
+        typed = _typed(keyboard, wanted.ends)
+    return None if typed is None else typed.decode(sys.stdin.encoding, "replace")
+
+
+def show_prompt(wanted: Wanted) -> None:
+    """Show the text that came with the question for a line."""
+    if wanted.prompt:
+        click.echo(visible(wanted.prompt), nl=False, err=not sys.stdout.isatty())
+
+
+def _typed(keyboard: int, ends: tuple[int, ...]) -> bytes | None:
+    typed, poll = b"", select.poll()
+    for each in (keyboard, *ends):
+        poll.register(each, select.POLLIN)
+    while True:
+        if any(ready in ends for ready, _ in poll.poll()):
+            return None
+        try:
+            # One by one: what is behind the line end is for the prompt.
+            key = os.read(keyboard, 1)
+        except OSError:
+            key = b""
+        if key in _LINE_ENDS:
+            return typed + b"\n"
+        if not key:
+            return typed or None
+        typed += key
+
+
+@contextlib.contextmanager
+def _unseen(keyboard: int) -> Iterator[None]:
+    """Show nothing of what is typed but the end of the line."""
+    before = termios.tcgetattr(keyboard)
+    hidden = list(before)
+    hidden[3] = (hidden[3] & ~termios.ECHO) | termios.ECHONL
+    termios.tcsetattr(keyboard, termios.TCSADRAIN, hidden)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
 @contextlib.contextmanager
 def remembered(language: str) -> Iterator[None]:
     """Keep what is typed for the next time; that this is impossible is no reason to complain."""
@@ -173,9 +235,7 @@ def remembered(language: str) -> Iterator[None]:
 
 
 def _history_file(language: str) -> Path:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
-    return home / "gramercy" / f"{language}-history"
+    return state_home() / "gramercy" / f"{language}-history"
 
 
 class Completer:

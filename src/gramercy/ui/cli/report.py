@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from gramercy.agents.comparison import verdict
 from gramercy.agents.differences import line_differences
 from gramercy.errors import UnreadableFileError
+from gramercy.images.files.whole import write_whole
+from gramercy.text import cut, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,9 +67,9 @@ svg .run { fill: var(--mark); opacity: .3; }
 def write_report(path: Path, found: Comparison, title: str) -> None:
     """Write the page."""
     try:
-        path.write_text(report_page(found, title), encoding="utf-8")
+        write_whole(path, report_page(found, title))
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written: {error.strerror}") from None
+        raise UnreadableFileError(f"{path} cannot be written: {reason_of(error)}") from None
 
 
 def report_page(found: Comparison, title: str) -> str:
@@ -160,7 +162,7 @@ def _plot(what: str, rows: int, ticks: Sequence[tuple[float, str]], drawn: Itera
 def _row(place: int, name: str, figure: Figure, ends: tuple[float, float], told: str) -> str:
     low, high = figure.interval or (figure.value, figure.value)
     at, left, right = (_x((value - ends[0]) / (ends[1] - ends[0])) for value in (figure.value, low, high))
-    y, shown = _y(place), name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    y, shown = _y(place), cut(name, LONGEST_NAME)
     return (
         f'<text x="{LEFT - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(shown)}</text>'
         f'<line class="bar" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'

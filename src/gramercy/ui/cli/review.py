@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pwd import getpwuid
 from socket import gethostname
 from time import monotonic
@@ -20,7 +19,7 @@ from gramercy.ui.cli.always import always_of
 from gramercy.ui.cli.approval import BY, LEFT, Screen, edited_by_hand, pick_hunks, read_answer
 from gramercy.ui.cli.inbox import arguments_of, heading, question_text, seal_of
 from gramercy.ui.cli.terminal import tell
-from gramercy.workbench.control import Serving, serving_processes
+from gramercy.workbench.control import Serving, asked_at_once, serving_processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,13 +204,14 @@ def _hunk(told: dict[str, Any]) -> Hunk:
 def server_of(journal: Journal, record: CallRecord) -> Serving:
     """Return the process whose call it is, or else one that serves its tool in its project."""
     call, found = record.call, None
-    for serving in serving_processes(journal.run_directory):
-        with suppress(ControlError):
-            about = serving.ask("about")
-            if call.session and call.session == about["session"]:
-                return serving
-            if call.tool in about["tools"] and call.project in {"", about["project"]}:
-                found = serving
+    for serving, told in asked_at_once(serving_processes(journal.run_directory), "about"):
+        if isinstance(told, ControlError):
+            continue
+        about = told["about"]
+        if call.session and call.session == about["session"]:
+            return serving
+        if call.tool in about["tools"] and call.project in {"", about["project"]}:
+            found = serving
     if found is None:
         raise ControlError("no process that serves it is running")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,18 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options, watching_options
+from gramercy.ui.cli.agents import (
+    Asking,
+    agent_options,
+    debug_option,
+    may_run,
+    stoppable_runner,
+    talk_options,
+    watching_options,
+)
 from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.composing import read_standard_input
-from gramercy.ui.cli.main import DENIED, code_of
+from gramercy.ui.cli.main import DENIED, FAILED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, prints_aside, tell
 from gramercy.workbench.agents import Plan, open_workplace
@@ -43,12 +50,13 @@ def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, a
     if not messages and not (talking.session or talking.is_continued):
         raise click.UsageError("say something: a MESSAGE, or - for standard input")
     given = [read_standard_input() if message == "-" else message for message in messages]
-    with prints_aside(), open_workplace(plan, Asking(), tell) as place:
+    with prints_aside(), open_workplace(plan, Asking(), tell, may_run=may_run) as place:
         if debug:
             place.open_provider = watched(place.open_provider)
         work = Run(place, talking.talk(place), Answers(quiet=as_json))
         try:
-            asyncio.run(work.all(given or [None]))
+            with stoppable_runner() as runner:
+                runner.run(work.all(given or [None]))
         except GramercyError as error:
             if not as_json:
                 raise
@@ -100,9 +108,11 @@ class Run:
         return whole.message
 
     def code(self) -> int:
-        """Return the exit code: a call that was refused is told to scripts, even if an answer came."""
+        """Return the exit code: refused calls and answers are told to scripts, even if some text came."""
         if self.error is not None:
             return code_of(self.error)
+        if any(response.stop == "refused" for response in self.responses):
+            return FAILED
         made = [call.result.metadata for response in self.responses for call in response.calls]
         return DENIED if any("awaiting" in each or each.get("denied") for each in made) else 0
 

@@ -19,13 +19,16 @@ import click
 import msgspec
 
 from gramercy.errors import ServingError
+from gramercy.ui.cli.asking import why_nobody
 from gramercy.ui.cli.options import (
     LEVELS,
     approval_options,
     environment_options,
     foreign_options,
+    mode_option,
     place_options,
     policy_option,
+    timeout_limit_option,
     timeout_option,
 )
 from gramercy.ui.cli.terminal import tell, visible
@@ -147,17 +150,13 @@ def read_address(_context: click.Context, _option: click.Parameter, value: str |
 @http_options
 @_what_options
 @policy_option
+@mode_option
 @approval_options
 @foreign_options
 @partial(place_options, exists=False)
 @environment_options
 @timeout_option
-@click.option(
-    "--max-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Let callers choose a time limit for each evaluation, up to this; without it they cannot.",
-)
+@timeout_limit_option
 def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
     """Serve the tools of files and live images to MCP clients.
 
@@ -166,7 +165,7 @@ def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
     """
     about_http = take_http_options(options)
     toolsets = options.pop("toolsets") or DEFAULT_TOOLSETS
-    service = Service(toolsets=toolsets, **options)
+    service = Service(toolsets=toolsets, mode=options.pop("mode") or "ask", **options)
     if http is None:
         refuse_http_options(about_http)
         _serve_stdio(service)
@@ -202,7 +201,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
 
     settings = http_settings(about_http, os.environ)
     service = msgspec.structs.replace(service, nearby=is_loopback(address[0]))
-    if sys.stdin is not None and sys.stdin.isatty():
+    if not why_nobody():
         # Standard input is free here, so a person at this terminal can answer for clients that show nothing.
         from gramercy.ui.cli.approval import one_at_a_time
 

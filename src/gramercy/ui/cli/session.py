@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -13,11 +15,21 @@ from gramercy.errors import GramercyError, SourceError
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.gram.suggestion import suggest
+from gramercy.toolsets.jobs import LASTING
 from gramercy.toolsets.rendering import preview_text
 from gramercy.toolsets.time_travel import comparison_text
 from gramercy.ui.cli.forms import split_forms
 from gramercy.ui.cli.pictures import show_pictures
-from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
+from gramercy.ui.cli.reading import (
+    Completer,
+    Entries,
+    offer_names,
+    piped_line,
+    remembered,
+    show_prompt,
+    terminal_line,
+    typed_line,
+)
 from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
 from gramercy.workbench.recording import recorded, typed_call
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gramercy.images.base import MomentQuestion, Reply
+    from gramercy.images.lines import Wanted
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.tools.registry import Registry
@@ -45,8 +58,14 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command(":undo [keep]", "take back the last change, with its files; `keep` leaves those"),
+    Command(
+        ":undo [HOW]",
+        "take back the last change and its files; `keep` leaves those; or by `replay` or `definitions`",
+    ),
     Command(":preview CODE", "show what an evaluation would do, without doing it", "code: :preview (+ 1 2)"),
+    Command(":background CODE", "evaluate it as a job, beside what you enter next", "code: :background f()"),
+    Command(":jobs [N]", "list the jobs, or show what is new of one"),
+    Command(":stop N", "stop a job", "the number of a job: :stop 1"),
     Command(":edit [FILE|NAME]", "change the last entry, a file or a definition in your editor, and load it"),
     Command(":load FILE", "load a file of the project", "a file: :load src/beds.py"),
     Command(":tests [WHAT]", "run the tests: all, those of a file or name, or `failed` again"),
@@ -58,8 +77,12 @@ COMMANDS = (
     Command(":restart [N ARGS]", "list the restarts of the last error, or go on with one in a copy"),
     Command(":checkpoints", "list the states that can be gone back to"),
     Command(":compare ID [ID]", "show how a state differs from another, or from now", "a state: :compare c2"),
-    Command(":checkpoint LABEL", "name the present state so that it is kept"),
-    Command(":rollback ID", "go back to a state, or make what a restart gave the image"),
+    Command(":checkpoint LABEL", "name the present state so that it is kept", "a name: :checkpoint planted"),
+    Command(
+        ":rollback ID",
+        "go back to a state, or make what a restart gave the image",
+        "a state: :rollback c2; :checkpoints lists them",
+    ),
     Command(":save FILE", "write the state to a file", "a file: :save work.state"),
     Command(":restore FILE", "go on with the state in a file", "a file: :restore work.state"),
     Command(
@@ -72,8 +95,12 @@ COMMANDS = (
     Command(":quit", "leave, as exit() does in Python and (exit) in Lisp"),
 )
 NAMES = {command.usage.partition(" ")[0]: command for command in COMMANDS}
+# What other programs have under another name.
+ELSEWHERE = {":redo": ":rollback with the state that :undo names goes forward again"}
 SUFFIXES = {"sbcl": ".lisp", "python": ".py"}
 LEAVING = {":quit", ":q", ":exit"}
+# What may stand behind :undo: leave the files, and the ways back that need no kept state.
+KEEP, UNDO_WAYS = "keep", ("replay", "definitions")
 # What people type to leave such a prompt; in the image it would end the process and lose its state.
 ENDING = {
     "python": re.compile(r"(exit|quit)(\(\s*\))?"),
@@ -88,7 +115,7 @@ def help_text() -> str:
 
 def at_terminal(image: LiveImage, registry: Registry, project: str, journal: Journal) -> None:
     """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
-    session = Session(image, registry, project, journal, interactive=True)
+    session = Session(image, registry, project, journal)
     entries = Entries(image.language, typed_line, interactive=True)
     completer = Completer(image, Path(project), tuple(NAMES))
     completer.begun = lambda: entries.begun
@@ -107,8 +134,9 @@ def at_terminal(image: LiveImage, registry: Registry, project: str, journal: Jou
 
 def from_pipe(image: LiveImage, registry: Registry, project: str, journal: Journal) -> bool:
     """Take the entries of standard input to their end; tell whether one of them failed."""
-    session = Session(image, registry, project, journal, interactive=False)
-    _converse(session, Entries(image.language, piped_line, interactive=False))
+    entries = Entries(image.language, piped_line, interactive=False)
+    session = Session(image, registry, project, journal, entries.line)
+    _converse(session, entries)
     return session.has_failed
 
 
@@ -131,10 +159,18 @@ def _editor() -> Iterator[None]:
 
 
 class Session:
-    """One image, its tools, and what went wrong so far."""
+    """One image, its tools, and what went wrong so far.
+
+    `piped` gives the next line of the pipe that the entries come from; at a terminal there is none.
+    """
 
     def __init__(
-        self, image: LiveImage, registry: Registry, project: str, journal: Journal, *, interactive: bool
+        self,
+        image: LiveImage,
+        registry: Registry,
+        project: str,
+        journal: Journal,
+        piped: Callable[[], str | None] | None = None,
     ) -> None:
         self._image = image
         self._project = Path(project)
@@ -142,15 +178,19 @@ class Session:
         self._registry = registry
         self._journal = journal
         self._executor = Executor(registry, journal=journal)
-        self._interactive = interactive
+        self._piped = piped
+        self._interactive = piped is None
         # Not known where a state was taken up that an evaluation has told nothing about yet.
         self._package: str | None = None
         self.has_failed = False
         self._last = ""
         self._knows_frames = False
         self._commands: dict[str, Callable[[str], None]] = {
-            ":undo": lambda rest: self._go("undo_last", files=rest != "keep"),
+            ":undo": self._undo,
             ":preview": self._preview,
+            ":background": self._background,
+            ":jobs": self._jobs,
+            ":stop": lambda rest: self._on_job("stop_job", rest),
             ":edit": self._edit,
             ":load": self._load,
             ":tests": self._tests,
@@ -210,6 +250,7 @@ class Session:
         begun = [name for name in NAMES if name.startswith(word) and word != ":"]
         close = begun or suggest(word, NAMES)
         hint = f"did you mean {' or '.join(close[:3])}?" if close else ":help lists them"
+        hint = ELSEWHERE.get(word, hint)
         return (
             f"there is no command {word:.60}: {hint} (code begins with a space where it begins with a colon)"
         )
@@ -223,8 +264,11 @@ class Session:
         transcript = Transcript(self._language, "=> ")
         watch = transcript.watch if self._interactive else None
         call = typed_call("repl", code, self._project)
+        typist = partial(self._type, transcript)
         reply = self._run(
-            lambda: recorded(self._journal, call, lambda: self._image.evaluate(code, watch=watch))
+            lambda: recorded(
+                self._journal, call, lambda: self._image.evaluate(code, watch=watch, typist=typist)
+            )
         )
         self._package = reply.package or self._package
         self._close(transcript, reply)
@@ -234,6 +278,22 @@ class Session:
         if hint := other_language(code, self._language, reply):
             tell(hint)
 
+    def _type(self, transcript: Transcript, wanted: Wanted) -> str | None:
+        """Return the next line for an evaluation; None where there are no more."""
+        if self._piped is not None:
+            show_prompt(wanted)
+            try:
+                return self._piped()
+            except GramercyError as error:
+                self._fail(str(error))
+                return None
+        transcript.pause()
+        line = terminal_line(wanted)
+        if line is None:
+            # Ctrl-D and Ctrl-C leave the cursor behind the question.
+            click.echo(err=not sys.stdout.isatty())
+        return line
+
     def _close(self, transcript: Transcript, reply: Reply) -> None:
         self.has_failed |= not reply.ok
         transcript.close(reply)
@@ -241,12 +301,44 @@ class Session:
     def _run(self, work: Callable[[], T]) -> T:
         return stoppable(work, self._image.interrupt) if self._interactive else work()
 
+    def _undo(self, rest: str) -> None:
+        words = rest.split()
+        ways = [word for word in words if word in UNDO_WAYS]
+        for word in words:
+            if word != KEEP and word not in UNDO_WAYS:
+                close = suggest(word, [KEEP, *UNDO_WAYS]) or [KEEP, *UNDO_WAYS]
+                self._fail(f":undo knows no {word:.60}: say :undo, or :undo {' or :undo '.join(close)}")
+                return
+        self._go("undo_last", files=KEEP not in words, **({"by": ways[-1]} if ways else {}))
+
     def _preview(self, code: str) -> None:
         # On this thread: Ctrl-C ends the throw-away copy and leaves the image alone.
         reply = self._image.preview(code)
         self.has_failed |= not reply.ok
         show(preview_text(reply))
         show_pictures(reply.displays)
+
+    def _background(self, code: str) -> None:
+        call = typed_call("repl", code, self._project)
+        reply = recorded(self._journal, call, lambda: self._image.start_job(code))
+        if reply.job is None:
+            self._close(Transcript(self._language), reply)
+            return
+        show(f"job {reply.job} has begun: :jobs {reply.job} shows what it prints, :stop {reply.job} stops it")
+        if reply.unkept is not None:
+            tell(LASTING)
+
+    def _jobs(self, rest: str) -> None:
+        if rest:
+            self._on_job("read_output", rest)
+        for job in [] if rest else self._image.jobs():
+            show(job.shown)
+
+    def _on_job(self, tool: str, number: str) -> None:
+        if not number.isdecimal():
+            self._fail(f"{number:.40} is not the number of a job: :jobs lists them")
+        else:
+            self._call(tool, job=int(number))
 
     def _compare(self, rest: str) -> None:
         show(comparison_text(self._run(lambda: self._image.compare(*rest.split(maxsplit=1)))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,12 @@ from gramercy.agents.exporting import call_names, export_json, export_markdown, 
 from gramercy.agents.talks import all_messages, calls_of, fork_session, found_session
 from gramercy.agents.totals import GROUPINGS, totals
 from gramercy.errors import JournalError, UnreadableFileError
+from gramercy.images.files.whole import write_whole
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.texts import masked
-from gramercy.ui.cli.inbox import age, aligned, moment, past_journal_option
+from gramercy.text import reason_of, reveal_line, table
+from gramercy.ui.cli.asking import confirm
+from gramercy.ui.cli.inbox import age, journal_option, moment
 from gramercy.ui.cli.options import MOMENT, json_option, of_project_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.totals import Grouping, Total, Totals
     from gramercy.journal.base import Journal
-    from gramercy.journal.sessions import Found, Message, SessionRecord
+    from gramercy.journal.sessions import Found, Message, SessionRecord, Sessions
 
 COLUMNS = ("session", "age", "messages", "agent", "title")
 # A conversation of a day has hundreds of messages; of a longer one the rest is asked for with --after.
@@ -43,7 +45,7 @@ def group() -> None:
 
 
 @group.command("list")
-@past_journal_option
+@journal_option
 @project_option
 @click.option("--most", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
 @json_option("Print them as a list of objects.")
@@ -56,7 +58,7 @@ def list_sessions(journal: Journal, project: str, most: int, *, as_json: bool) -
         tell(f"there are no conversations in {project}" if project else "there are no conversations yet")
     else:
         now = time()
-        show(aligned([COLUMNS, *(_row(each, now) for each in found)]))
+        show(table([COLUMNS, *(_row(each, now) for each in found)]))
 
 
 def _row(session: SessionRecord, now: float) -> tuple[str, ...]:
@@ -65,14 +67,14 @@ def _row(session: SessionRecord, now: float) -> tuple[str, ...]:
 
 
 @group.command("show")
-@past_journal_option
-@click.argument("session")
+@journal_option
+@click.argument("session", required=False)
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only messages after this number.")
 @json_option("Print the conversation with its messages as one object.")
-def show_session(journal: Journal, session: str, after: int, *, as_json: bool) -> None:
-    """Show what was said in a conversation, and how many calls were made in it."""
+def show_session(journal: Journal, session: str | None, after: int, *, as_json: bool) -> None:
+    """Show what was said in a conversation, by default the latest, and whether calls were made in it."""
     sessions = sessions_of(journal)
-    found = found_session(sessions, session)
+    found = _latest(sessions) if session is None else found_session(sessions, session)
     session = found.id
     said = sessions.messages(session, after=after, most=MOST_MESSAGES)
     if as_json:
@@ -89,26 +91,36 @@ def show_session(journal: Journal, session: str, after: int, *, as_json: bool) -
         tell(f"calls were made in it: gramercy audit show --session {session}")
 
 
+def _latest(sessions: Sessions) -> SessionRecord:
+    """Return the conversation with the latest message."""
+    latest = sessions.sessions(most=1)
+    if not latest:
+        raise JournalError("there are no conversations yet: gramercy chat begins one")
+    tell(f"{latest[0].id} is the latest; gramercy sessions list has all")
+    return latest[0]
+
+
 def _conversation(found: SessionRecord, said: Sequence[Message]) -> Iterator[str]:
     with_whom = " ".join(filter(None, [found.agent, f"({found.model})" if found.model else ""]))
     parts = [found.title or "without a title", *([f"with {with_whom}"] if with_whom else [])]
     parts += [f"in {found.project}"] if found.project else []
-    yield f"{', '.join(parts)}, since {moment(found.at)}"
+    yield reveal_line(f"{', '.join(parts)}, since {moment(found.at)}")
     names = call_names(said)
     for message in said:
         call = f", call {message.call}" if message.call else ""
-        yield f"\n{message.number}  {speaker(message, names)}, {moment(message.at)}{call}"
+        who = reveal_line(speaker(message, names))
+        yield f"\n{message.number}  {who}, {moment(message.at)}{call}"
         if message.fault:
             yield f"(damaged: {message.fault})"
         # What agents say and tools return may hold secrets, which a screen is no place for.
         if message.text:
             yield masked(message.text)
         for each in calls_of(message):
-            yield f"-> {each.name} {masked(each.arguments)}"
+            yield reveal_line(f"-> {each.name} {masked(each.arguments)}")
 
 
 @group.command("search")
-@past_journal_option
+@journal_option
 @click.argument("words", nargs=-1, required=True)
 @project_option
 @click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="How many messages.")
@@ -131,12 +143,12 @@ def search(journal: Journal, words: tuple[str, ...], project: str, most: int, *,
     told = {each.session.id for each in found}
     for record in titled:
         if record.id not in told:
-            show(f"{record.id}  {record.title}", bold=True)
+            show(f"{record.id}  {reveal_line(record.title)}", bold=True)
     for each in found:
         if each.session.id != before:
-            show(f"{each.session.id}  {each.session.title}", bold=True)
+            show(f"{each.session.id}  {reveal_line(each.session.title)}", bold=True)
         before = each.session.id
-        show(f"  {each.message.number:>4}  {each.message.role}: {masked(each.excerpt)}")
+        show(f"  {each.message.number:>4}  {each.message.role}: {reveal_line(masked(each.excerpt))}")
     damaged = {each.session.id for each in found if each.message.fault}
     _tell_damaged(damaged)
     if not found and not titled:
@@ -158,7 +170,7 @@ def _match(found: Found) -> dict[str, Any]:
 
 
 @group.command("rename")
-@past_journal_option
+@journal_option
 @click.argument("session")
 @click.argument("title")
 def rename(journal: Journal, session: str, title: str) -> None:
@@ -168,7 +180,7 @@ def rename(journal: Journal, session: str, title: str) -> None:
 
 
 @group.command("fork")
-@past_journal_option
+@journal_option
 @click.argument("session")
 @click.option("--at", type=click.IntRange(min=1), help="The last message that is taken over; all without it.")
 @click.option("--title", default="", help="The title of the new conversation.")
@@ -183,7 +195,7 @@ def fork(journal: Journal, session: str, at: int | None, title: str) -> None:
 
 
 @group.command("export")
-@past_journal_option
+@journal_option
 @click.argument("session")
 @click.option(
     "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
@@ -203,14 +215,14 @@ def export(journal: Journal, session: str, form: str, output: str | None, *, sec
         click.echo(text, nl=False)
         return
     try:
-        Path(output).write_text(text, encoding="utf-8")
+        write_whole(Path(output), text)
     except OSError as error:
-        raise UnreadableFileError(f"{output} cannot be written: {error.strerror}") from None
+        raise UnreadableFileError(f"{output} cannot be written: {reason_of(error)}") from None
     tell(f"{len(said):,} messages in {output}")
 
 
 @group.command("stats")
-@past_journal_option
+@journal_option
 @click.argument("session", default="")
 @click.option(
     "--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What stands on a line."
@@ -237,7 +249,7 @@ def stats(  # noqa: PLR0913 - one parameter per option
     if not found.all.answers:
         tell("no agent has answered yet")
     else:
-        show(aligned(_total_rows(found, by)))
+        show(table(_total_rows(found, by)))
         for what, counts in (("model", found.all.models), ("tool", found.all.tools)):
             told = ", ".join(f"{name or 'unknown'} {count:,}" for name, count in counts.most_common())
             if told and by != what:
@@ -277,15 +289,12 @@ def _total_facts(total: Total) -> dict[str, Any]:
 
 
 @group.command("remove")
-@past_journal_option
+@journal_option
 @click.argument("session")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(journal: Journal, session: str, *, yes: bool) -> None:
     """Remove a conversation and all that was said in it; the calls stay in the audit."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: say --yes")
-        click.confirm(f"remove {session} and all that was said in it?", abort=True, err=True)
+    confirm(f"remove {session} and all that was said in it?", yes=yes)
     # By its id alone: what is only like it must not be removed by mistake.
     if not sessions_of(journal).remove(session):
         raise JournalError(f"there is no session {session}")

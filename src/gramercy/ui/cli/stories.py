@@ -11,6 +11,7 @@ import msgspec
 
 from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text
+from gramercy.text import listed, reveal_line, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,9 +44,7 @@ def word(state: str) -> str:
 
 def call_table(records: Sequence[CallRecord]) -> str:
     """Lay calls out in a table, one on a line."""
-    rows = [_COLUMNS, *map(_row, records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join(_line(row, widths) for row in rows)
+    return table([_COLUMNS, *map(_row, records)], rights={0, 6, 7})
 
 
 def _row(record: CallRecord) -> tuple[str, ...]:
@@ -54,16 +53,7 @@ def _row(record: CallRecord) -> tuple[str, ...]:
     by = (ruling.by or ruling.refuser) if ruling else ""
     elapsed = f"{facts.elapsed_ms:.1f}" if facts.elapsed_ms else ""
     size = f"{facts.size:,}" if facts.size else ""
-    return (str(record.key), when(record.at), call.tool, call.level, word(record.state), by, elapsed, size)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    rights = {0, 6, 7}
-    cells = [
-        cell.rjust(width) if column in rights else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
+    return str(record.key), when(record.at), call.tool, call.level, word(record.state), by, elapsed, size
 
 
 def call_facts(record: CallRecord, *, with_contents: bool) -> dict[str, Any]:
@@ -107,14 +97,13 @@ def own_line(event: Event, told: Told) -> str:
         parts.append(f"by {told.by}")
     if told.masked:
         keys = dict.fromkeys(name.partition(".")[0] for name in told.masked)
-        listed = ", ".join(list(keys)[:MOST_KEYS]) + (", …" if len(keys) > MOST_KEYS else "")
-        parts.append(f"{len(told.masked):,} contents of call {listed}")
+        parts.append(f"{len(told.masked):,} contents of call {listed(keys, MOST_KEYS)}")
     if told.before_at:
         parts.append(f"contents from before {when(told.before_at)}")
     if told.reason:
         parts.append(told.reason)
     place = f"(event {event.chain}.{event.number})"
-    return f"{when(event.at)}  {event.state}: {'; '.join(parts)}  {place}"
+    return reveal_line(f"{when(event.at)}  {event.state}: {'; '.join(parts)}  {place}")
 
 
 def own_facts(event: Event, told: Told) -> dict[str, Any]:
@@ -163,6 +152,7 @@ def story_text(steps: Sequence[Step], *, with_contents: bool) -> str:
         lines.append(f"asked by {', '.join([call.principal, *filter(None, came)])}")
         if call.project:
             lines.append(f"project {call.project}")
+    lines = list(map(reveal_line, lines))
     before = None
     for step in steps:
         lines += _step_lines(step, before, with_contents=with_contents)
@@ -172,7 +162,7 @@ def story_text(steps: Sequence[Step], *, with_contents: bool) -> str:
 
 def _step_lines(step: Step, before: Step | None, *, with_contents: bool) -> Iterator[str]:
     event = step.event
-    told = "; ".join(_told(step, before))
+    told = reveal_line("; ".join(_told(step, before)))
     head = f"{when(event.at)}  {word(event.state)}"
     yield f"{head}: {told}" if told else head
     place = f"event {event.chain}.{event.number}, {event.hash[:SHORT]}"
@@ -195,7 +185,9 @@ def _told(step: Step, before: Step | None) -> Iterator[str]:
     if told.expires_at:
         yield f"can be decided until {when(told.expires_at)}"
     if told.approved is not None:
-        waited = f" after {step.event.at - before.event.at:.1f} s" if before is not None else ""
+        # A clock that was set back between the two must not make it negative.
+        seconds = max(0.0, step.event.at - before.event.at) if before is not None else 0.0
+        waited = f" after {seconds:.1f} s" if before is not None else ""
         yield f"by {told.by or told.refuser or 'nobody'}{waited}"
         if told.named:
             yield f"for question {told.named[:SHORT]}"
@@ -247,7 +239,7 @@ def _content_lines(step: Step) -> Iterator[str]:
     }
     for name, text in texts.items():
         if text:
-            first, *rest = text.splitlines() or [""]
+            first, *rest = map(reveal_line, text.split("\n"))
             yield f"{INDENT}{name}: {first}"
             yield from (f"{INDENT}{INDENT}{line}" for line in rest)
 

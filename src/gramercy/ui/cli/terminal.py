@@ -6,7 +6,6 @@ Text of tools, files and images is untrusted: what does not print is escaped bef
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from contextlib import contextmanager, redirect_stdout
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
+from gramercy.images.interrupts import interrupts
+from gramercy.text import PROSE, is_hidden, reveal
 from gramercy.ui.cli.main import may_color
 
 if TYPE_CHECKING:
@@ -26,24 +27,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # An evaluation may swallow one interrupt; the next comes before a person presses Ctrl-C again.
 RETRY_SECONDS = 0.05
-# A start takes a tenth of that; a person who waits longer is told why.
+# A start takes a tenth of that; a person who waits longer is told why. What is built once says so itself.
 UNHURRIED_SECONDS = 1.0
-SLOW_START = "starting the image; the very first time this takes a few seconds …"
+SLOW_START = "starting the image …"
 
 
 def visible(text: str) -> str:
-    """Escape everything that does not print, line breaks and tabs excepted."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    """Write out everything hidden but what lines, emoji and plots are made of."""
+    return reveal(text, PROSE)
 
 
 def json_text(value: Any) -> str:
     """Write a value as indented JSON that is safe to show."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and is_hidden(c) else c for c in text)
 
 
 def show(text: str, *, ends_line: bool = True, err: bool = False, **style: Any) -> None:
@@ -108,23 +105,12 @@ def stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
     """Return what the work returns; Ctrl-C stops it, again and again, and nothing of it is lost."""
     from concurrent.futures import wait
 
-    with _interrupts() as is_unwanted:
+    with interrupts() as is_unwanted:
         future = in_background(work)
         while not wait([future], RETRY_SECONDS).done:
             if is_unwanted.is_set():
                 stop()
     return future.result()
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C sets instead of raising, which might happen anywhere."""
-    pressed = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def start(image: LiveImage, restore: str | None = None) -> None:

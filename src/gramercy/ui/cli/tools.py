@@ -15,6 +15,7 @@ import msgspec
 from gramercy.execution.approval import Approved
 from gramercy.execution.calls import ToolCall, ToolResult
 from gramercy.execution.executor import Executor
+from gramercy.text import reason_of, table
 from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.tool import SchemaStyle, tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
@@ -24,10 +25,10 @@ from gramercy.ui.cli.options import (
     MOMENT,
     approval_options,
     json_option,
-    kept_journal_option,
     origin_options,
     policy_option,
     read_words,
+    seen_journal_option,
 )
 from gramercy.ui.cli.pictures import show_blocks
 from gramercy.ui.cli.terminal import json_text, prints_aside, show, summary_line, tell, visible
@@ -109,11 +110,12 @@ def export_tools(
         click.echo(text)
         return
     from gramercy.errors import UnreadableFileError
+    from gramercy.images.files.whole import write_whole
 
     try:
-        Path(output).write_text(f"{text}\n", encoding="utf-8")
+        write_whole(Path(output), f"{text}\n")
     except OSError as error:
-        raise UnreadableFileError(f"{output} cannot be written: {error.strerror}") from None
+        raise UnreadableFileError(f"{output} cannot be written: {reason_of(error)}") from None
 
 
 @group.command("show")
@@ -193,15 +195,15 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     """Call a tool through the guard, with one JSON object, - for standard input, or key=value pairs."""
     handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
     seconds = deadline or origin.timeout
+    rules = layered(origin.project, policy)
     with (
         closing(recording.open(origin.project, tell)) as journal,
-        assembled(origin, timeout=seconds) as registry,
+        assembled(origin, timeout=seconds, policy=rules, own=(policy,)) as registry,
     ):
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
         # A command that runs unattended says at once that it waits for a person, unless it is told to wait.
         limits |= {"approval_wait": recording.wait or AT_ONCE, "approval_expiry": recording.expiry}
-        rules = layered(origin.project, policy)
         places: list[str] = []
         hooks = [partial(_note_place, places)]
         executor = Executor(registry, handler, hooks, policy=rules, journal=journal, **limits)
@@ -290,7 +292,7 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
 
 @group.command("stats")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
-@kept_journal_option
+@seen_journal_option
 @click.option("--since", type=MOMENT, metavar="TIME", help="Only calls made since: 12h, 7d, 2026-05-01.")
 @click.option("--by-day", is_flag=True, help="Day by day.")
 @json_option("Print a list of objects, with failures and refusals by class.")
@@ -319,15 +321,7 @@ def stats(
 def _table(found: Sequence[ToolFigures], *, by_day: bool) -> str:
     head = (("day",) if by_day else ()) + _FIGURES + _WAITS
     rows = [head, *(((each.day,) if by_day else ()) + _figures_row(each) for each in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    texts = 2 if by_day else 1
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < texts else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    return table(rows, rights=range(2 if by_day else 1, len(head)))
 
 
 def _figures_row(f: ToolFigures) -> tuple[str, ...]:

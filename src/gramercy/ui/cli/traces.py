@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +13,9 @@ from gramercy.agents.differences import differences, line_differences
 from gramercy.agents.traces import load_traces, save_traces
 from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
 from gramercy.errors import SpecificationError
-from gramercy.ui.cli.agents import Asking, agent_options
-from gramercy.ui.cli.answers import cut
+from gramercy.text import counted, cut_line
+from gramercy.ui.cli.agents import Asking, calling_options, may_run, stoppable_runner
+from gramercy.ui.cli.answers import LONGEST_LINE
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import a_whole_file, json_option
 from gramercy.ui.cli.terminal import json_text, prints_aside, show, tell
@@ -80,21 +80,21 @@ def _story(trace: Trace) -> Iterator[str]:
     yield f"> {trace.message}"
     for turn in trace.turns:
         if turn.calls and turn.text.strip():
-            yield f"  {cut(turn.text)}"
+            yield f"  {cut_line(turn.text, LONGEST_LINE)}"
         for call in turn.calls:
-            yield f"→ {cut(f'{call.tool} {call.arguments}')}"
+            yield f"→ {cut_line(f'{call.tool} {call.arguments}', LONGEST_LINE)}"
             yield f"← {_result(call)}  ({call.seconds * 1000:.1f} ms)"
     yield trace.answer or f"{trace.outcome}: {trace.error}"
     tokens = f"{usage.input:,} + {usage.output:,} tokens" if usage.total else "tokens not known"
-    yield f"({_count(len(trace.turns), 'turn')}, {_count(len(trace.calls), 'call')}, {tokens})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    yield f"({counted(len(trace.turns), 'turn')}, {counted(len(trace.calls), 'call')}, {tokens})"
 
 
 def _result(call: TracedCall) -> str:
-    return cut(call.result) if call.outcome == "done" else f"{call.outcome}: {cut(call.result)}"
+    return (
+        cut_line(call.result, LONGEST_LINE)
+        if call.outcome == "done"
+        else f"{call.outcome}: {cut_line(call.result, LONGEST_LINE)}"
+    )
 
 
 @group.command("diff")
@@ -117,13 +117,13 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
     else:
         for number, each in enumerate(found, 1):
             if each:
-                show(f"run {number}: {cut(one[number - 1].message, 100)}", bold=True)
+                show(f"run {number}: {cut_line(one[number - 1].message, 100)}", bold=True)
             for line in told_differences(each):
                 show(f"  {line}")
         if len(one) != len(other):
             show(f"{len(one)} runs and {len(other)}: the others have nothing beside them")
         elif not any(found):
-            tell(f"the same calls, results and answers in {_count(len(one), 'run')}")
+            tell(f"the same calls, results and answers in {counted(len(one), 'run')}")
     return FAILED if any(found) or len(one) != len(other) else 0
 
 
@@ -137,7 +137,7 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
     metavar="FILE.gram",
     help="Write the new traces.",
 )
-@agent_options
+@calling_options
 @json_option("Print the differences of each pair of runs as a list of objects.")
 def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool) -> int:
     """Run recorded runs again, with the recorded answers of the model, and tell what differs.
@@ -145,12 +145,12 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
     No model is asked. With --tools or --image the calls are made, by the rules, and dangerous ones ask;
     without, they get what was recorded, and nothing runs. The exit code is 1 when something differs.
     """
-    given = click.get_current_context().get_parameter_source("model")
-    if given is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("a replay asks no model: gramercy run FILE.gram MESSAGE asks one again")
+    runs_calls = bool(plan.origin.sources or plan.origin.language or plan.foreign.servers)
+    if not runs_calls:
+        _refuse_options_of_calls()
     old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
-    if plan.origin.sources or plan.origin.language or plan.foreign.servers:
-        with prints_aside(), open_workplace(plan, Asking(), tell) as place:
+    if runs_calls:
+        with prints_aside(), open_workplace(plan, Asking(), tell, may_run=may_run) as place:
             new = [_again(trace, place.library, place.executor) for trace in old]
     else:
         new = [_again(trace, recorded_tools(trace), replay_executor()) for trace in old]
@@ -159,11 +159,28 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
     return _compared(old, [trace.without_secrets() for trace in new], as_json=as_json)
 
 
+def _refuse_options_of_calls() -> None:
+    """Refuse options that say how calls are made, where none is: they would be ignored in silence."""
+    context = click.get_current_context()
+    given = [
+        each.opts[0]
+        for each in context.command.params
+        if each.name not in ("file", "number", "output", "as_json")
+        and context.get_parameter_source(each.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{' and '.join(given)}: without --tools, --image or --foreign a replay makes no calls"
+        )
+
+
 def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
     # As many turns as were recorded: what comes after them nobody can answer.
     limits = Limits(turns=max(1, len(trace.turns)), calls=None, cost=None)
     options: dict[str, Any] = {"provider": ReplayProvider(trace), "executor": executor, "limits": limits}
-    found, _ = asyncio.run(traced(Agent.from_specification(trace.agent), trace.message, library, **options))
+    work = traced(Agent.from_specification(trace.agent), trace.message, library, **options)
+    with stoppable_runner() as runner:
+        found, _ = runner.run(work)
     return found
 
 

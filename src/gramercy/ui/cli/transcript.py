@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gramercy.images.output import folded
 from gramercy.toolsets.rendering import MOST_OUTPUT, MOST_PRINTED, STREAMS, hint, sections_of, value_text
 from gramercy.ui.cli.forms import LispForm
 from gramercy.ui.cli.pictures import show_displays
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # What is said beside output and values, in the order in which it is shown.
 _COLORS = {"log": "cyan", "warnings": "yellow", "error": "red"}
+# Back to the beginning of the line, and nothing in it.
+ERASED = "\r\x1b[K"
 # By the language of the image.
 _OTHER = {
     "sbcl": 'this looks like Python, but the image runs Lisp: say --language python, or put image = "python" '
@@ -41,19 +44,41 @@ class Transcript:
     def __init__(self, language: str, mark: str = "") -> None:
         self._language = language
         self._mark = mark
+        # Characters of whole lines that stand on the screen, and of each stream the line that is not whole.
         self._shown = dict.fromkeys(STREAMS, 0)
-        self._is_line_open = False
+        # How many had come in all, and how many when the person last typed something, who has read those.
+        self._come = dict.fromkeys(STREAMS, 0)
+        self._read = dict.fromkeys(STREAMS, 0)
+        self._rest = dict.fromkeys(STREAMS, "")
+        # The stream and the text of the line that the cursor is in.
+        self._drawn = ("", "")
 
     def watch(self, progress: Progress) -> None:
         """Show what is new, as much of it as would be shown at the end."""
         for stream in STREAMS:
-            self._write(stream, getattr(progress, stream))
+            if news := getattr(progress, stream):
+                head, newline, rest = (self._rest[stream] + news).rpartition("\n")
+                self._rest[stream] = rest
+                self._write(stream, folded(head) + newline, folded(rest))
+
+    def pause(self) -> None:
+        """Show the line that is not whole, also in a pipe: it is the question behind which a person types."""
+        for stream in STREAMS:
+            rest, self._rest[stream] = folded(self._rest[stream]), ""
+            if left_out := self._come[stream] - self._shown[stream]:
+                self._end_line()
+                tell(f"… [{stream} cut: {left_out:,} characters are not shown]")
+            self._shown[stream] = self._read[stream] = self._come[stream]
+            if rest:
+                self._write(stream, rest)
+        self._drawn = ("", "")
 
     def close(self, reply: Reply) -> None:
         """Show the rest."""
         for stream in STREAMS:
-            printed = getattr(reply, stream)
-            self._write(stream, printed[self._shown[stream] :])
+            rest = getattr(reply, stream)[self._shown[stream] :]
+            if rest or self._drawn[0] == stream:
+                self._write(stream, rest)
         values = [] if reply.error else list(self._values(reply))
         if values or sys.stdout.isatty():
             self._end_line()
@@ -80,20 +105,41 @@ class Transcript:
         if not reply.values and self._mark and not reply.statement:
             yield "; No values"
 
-    def _write(self, stream: str, text: str) -> None:
+    def _write(self, stream: str, text: str, rest: str = "") -> None:
+        """Write lines, and on a terminal the line that is not whole yet: it may still be written over."""
         is_error = stream == "stderr"
-        if (sys.stderr if is_error else sys.stdout).isatty():
-            text = text[: max(0, MOST_OUTPUT - self._shown[stream])]
-        if not text:
-            return
+        self._come[stream] += len(text)
+        is_terminal = (sys.stderr if is_error else sys.stdout).isatty()
+        if is_terminal:
+            room = max(0, MOST_OUTPUT + self._read[stream] - self._shown[stream])
+            text, rest = text[:room], rest[: max(0, room - len(text))]
+        else:
+            rest = ""
         self._shown[stream] += len(text)
-        show(text, ends_line=False, err=is_error, fg="yellow" if is_error else None)
-        self._is_line_open = not text.endswith("\n")
+        line = self._over_drawn(stream, text + rest)
+        if line:
+            # A bell is not seen on a terminal.
+            line = line.replace("\a", "") if is_terminal else line
+            show(line, ends_line=False, err=is_error, fg="yellow" if is_error else None)
+        self._drawn = (stream, (text + rest).rpartition("\n")[2])
+
+    def _over_drawn(self, stream: str, text: str) -> str:
+        """Return what is to be written so that the text stands in place of the line with the cursor."""
+        owner, drawn = self._drawn
+        if owner == stream and text.startswith(drawn):
+            return text[len(drawn) :]
+        if drawn and owner != stream and "\r" not in self._rest[owner]:
+            # No bar: what comes now stands behind it.
+            self._shown[owner] += len(drawn)
+            self._rest[owner] = ""
+        elif drawn and (sys.stderr if owner == "stderr" else sys.stdout).isatty():
+            click.echo(ERASED, nl=False, err=owner == "stderr", color=True)
+        return text
 
     def _end_line(self) -> None:
-        if self._is_line_open:
+        if self._drawn[1]:
             click.echo()
-            self._is_line_open = False
+            self._drawn = ("", "")
 
     def _tell_cut(self, stream: str, total: int) -> None:
         if self._shown[stream] < total:

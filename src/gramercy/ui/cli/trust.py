@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from pathlib import Path
 
 import click
 
 from gramercy.images.trust import accept_file, accepted_content, doubtful_files
-from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.text import reveal
+from gramercy.ui.cli.asking import is_confirmed, why_nobody
 from gramercy.ui.cli.main import DENIED
 
 # A person reads a file of tools or rules; of a longer difference the file itself must be looked at.
@@ -32,15 +32,17 @@ def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
         if not found:
             click.echo("nothing is in doubt", err=True)
         return 0
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here: look at the files, then accept them with --yes")
     for path in paths:
         if not path.exists() and accepted_content(path) is None:
             raise click.BadParameter(f"Path {str(path)!r} does not exist.", param_hint="'[PATH]...'")
+    if not yes and (why := why_nobody()):
+        raise click.UsageError(
+            f"nobody can be asked here, since {why}: look at the files, then accept them with --yes"
+        )
     refused = 0
     for path in (file for each in paths for file in _files(each)):
         click.echo(_difference(path))
-        if yes or click.confirm(f"accept {reveal(str(path))}?"):
+        if yes or is_confirmed(f"accept {reveal(str(path))}?"):
             accept_file(path)
             click.echo(f"accepted {reveal(str(path))}", err=True)
         else:

@@ -6,14 +6,15 @@ Also by which command it starts this gramercy. Knows no client, no format and no
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from gramercy.directories import config_home
 from gramercy.errors import ClientSettingsError
+from gramercy.images.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ class Machine:
             return self.directory("APPDATA", self.home / "AppData" / "Roaming")
         if self.platform == "darwin":
             return self.home / "Library" / "Application Support"
-        return self.directory("XDG_CONFIG_HOME", self.home / ".config")
+        return config_home(self.environ, self.home)
 
 
 class Format(Protocol):
@@ -105,7 +106,8 @@ class Client:
     """One client.
 
     `workspace` is what its settings call the project that is open: empty where servers are started in it,
-    None where there is none. With `also_jsonc` the same file may be there with that suffix.
+    None where there is none. With `also_jsonc` the same file may be there with that suffix. `is_mute` tells
+    that it was seen not to show the questions of servers; `own_question` what it asks about calls itself.
     """
 
     name: str
@@ -117,6 +119,24 @@ class Client:
     workspace: str | None = ""
     words: Words = COMMON
     also_jsonc: bool = False
+    is_mute: bool = False
+    own_question: str = ""
+
+    def about_questions(self, mode: str | None) -> str:
+        """Say who approves edits: what a person cannot see they must know beforehand. Empty otherwise."""
+        if mode == "edits":
+            own = f"; {self.own_question}" if self.own_question else ""
+            return (
+                "Edits of files run without a question of gramercy's, and undo_last takes them back: what "
+                f"{self.title} asks before a call is your approval{own}. Control files and other dangerous "
+                "calls still ask."
+            )
+        if not self.is_mute or mode is not None:
+            return ""
+        return (
+            f"{self.title} cannot show gramercy's questions: edits wait until you type `gramercy approvals "
+            "approve`. With --mode edits those run that undo_last takes back."
+        )
 
     def place(self, machine: Machine, project: Path | None = None) -> Path | None:
         """Find the file for a person, or that of a project; None where the client has none."""
@@ -201,12 +221,13 @@ def own_command() -> list[str]:
     script = Path(sys.argv[0])
     if script.stem == "gramercy" and script.is_file() and os.access(script, os.X_OK):
         return [str(script.absolute())]
-    return [sys.executable, "-m", "gramercy"]
+    # -P: a directory of that name where it is started would be run instead.
+    return [sys.executable, "-P", "-m", "gramercy"]
 
 
 def uvx_command(*, is_shared: bool) -> list[str]:
     """Return the command that lets uv fetch gramercy; in a file for others the name alone, else the path."""
-    return ["uvx" if is_shared else shutil.which("uvx") or "uvx", "gramercy"]
+    return ["uvx" if is_shared else find_program("uvx") or "uvx", "gramercy"]
 
 
 def is_fleeting() -> bool:

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from gramercy.directories import config_home
 from gramercy.errors import ClientSettingsError
 from gramercy.ui.clients.base import Client, Machine, Words
 from gramercy.ui.clients.json_settings import JsonSettings
@@ -55,7 +56,7 @@ def _cline(machine: Machine) -> Path:
 def _goose(machine: Machine) -> Path:
     if machine.platform == "win32":
         return machine.settings() / "Block" / "goose" / "config" / "config.yaml"
-    return machine.directory("XDG_CONFIG_HOME", machine.home / ".config") / "goose" / "config.yaml"
+    return config_home(machine.environ, machine.home) / "goose" / "config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,8 @@ _ALL = (
         "Start gemini anew and look with /mcp; servers run only in folders that you trust.",
         project_file=".gemini/settings.json",
         words=Words(address="httpUrl"),
+        is_mute=True,
+        own_question='with "trust": true in the entry it asks nothing',
     ),
     # Zed: context_servers, url, headers; nothing stands for a variable.
     Client(
@@ -200,7 +203,7 @@ _ALL = (
         "opencode",
         "opencode",
         OpencodeSettings("mcp", _LOOSE),
-        _below("XDG_CONFIG_HOME", "opencode", "opencode.json", home=(".config",)),
+        lambda machine: config_home(machine.environ, machine.home) / "opencode" / "opencode.json",
         "Start opencode anew and look with `opencode mcp list`.",
         project_file="opencode.json",
         words=Words(
@@ -210,6 +213,8 @@ _ALL = (
             reference="{{env:{}}}",
         ),
         also_jsonc=True,
+        is_mute=True,
+        own_question="it asks only where its `permission` says so",
     ),
     # Copilot CLI: mcpServers, type local|http, tools; variables only in env.
     Client(
@@ -250,6 +255,8 @@ _ALL = (
         _cline,
         "Cline connects when the file is saved; its MCP Servers page shows the state.",
         words=Words(http={"type": "streamableHttp"}, reference=None),
+        is_mute=True,
+        own_question="tools that are auto-approved there ask nothing",
     ),
     # Qwen Code: mcpServers, httpUrl, ${NAME} in any string.
     Client(
@@ -260,6 +267,8 @@ _ALL = (
         "Start qwen anew and look with /mcp; servers run only in folders that you trust.",
         project_file=".qwen/settings.json",
         words=Words(address="httpUrl"),
+        is_mute=True,
+        own_question='with "trust": true in the entry it asks nothing',
     ),
     # Amp: amp.mcpServers, one key with a dot in it; url, headers, ${NAME}.
     Client(

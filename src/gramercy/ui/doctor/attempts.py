@@ -22,7 +22,20 @@ from gramercy.images.sandbox import Confinement
 
 BATTERY = Path(__file__).with_name("battery")
 # In the order in which they are tried.
-ORDER = ("files", "network", "processes", "kernel", "project", "previews", "keeper", "bounds")
+ORDER = (
+    "files",
+    "network",
+    "processes",
+    "kernel",
+    "project",
+    "deputies",
+    "later",
+    "time",
+    "previews",
+    "keeper",
+    "bounds",
+    "memory",
+)
 
 
 class Freely(StrEnum):
@@ -43,13 +56,24 @@ class Where(StrEnum):
     BARE = "bare"  # in a project that has none of the files that are guarded
 
 
+class Deputy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a tool that is to reach a file of the project which it must not: `target`."""
+
+    tool: str
+    target: str
+    arguments: dict[str, Any]
+    rules: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    mode: str = "ask"
+
+
 class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way out.
 
     `open` says where it is known not to be held, and why: by the name of a sandbox, `landlock-5` for a kernel
     without scopes, or `preview`. `before` is evaluated in the live process
     before a preview, `after` behind it, to tell what the preview did to it. `stage` names a
-    scene in which it is made, where one evaluation is not enough. `awaits` names the part of the program
+    scene in which it is made, where one evaluation is not enough. With a `deputy` a tool is called after it,
+    and `after` is evaluated while a person is asked about that call. `awaits` names the part of the program
     whose cure is not there yet.
     """
 
@@ -65,6 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage: str = ""
     open: dict[str, str] = msgspec.field(default_factory=dict)
     awaits: str = ""
+    deputy: Deputy | None = None
     group: str = ""
 
     @property
@@ -177,7 +202,6 @@ FURTHER_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "get_robust_list": (274, 100),
     "getppid": (110, 173),
     "inotify_add_watch": (254, 27),
-    "inotify_init1": (294, 26),
     "kill": (62, 129),
     "linkat": (265, 37),
     "migrate_pages": (256, 238),
@@ -193,6 +217,7 @@ FURTHER_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "rt_tgsigqueueinfo": (297, 240),
     "sendmsg": (46, 211),
     "sendto": (44, 206),
+    "socketpair": (53, 199),
     "statx": (332, 291),
     "symlinkat": (266, 36),
     "tgkill": (234, 131),

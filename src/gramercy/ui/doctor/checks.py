@@ -6,7 +6,6 @@ With `--project`: what was found for the images of that project, and what they a
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,13 +20,16 @@ import msgspec
 
 from gramercy.errors import GramercyError, HandshakeError, ImageError
 from gramercy.images.caches import cache_directory, core_name, find_core
-from gramercy.images.environment import LANGUAGES, Finding, Status
+from gramercy.images.environment import DISK_MB, LANGUAGES, LISP_MB, Finding, Status, memory_for
+from gramercy.images.groups import told_bound
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import FINDINGS, ImageSettings, open_image
+from gramercy.images.own import own_findings
+from gramercy.images.programs import find_program, path_findings
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
-from gramercy.journal.base import State
-from gramercy.journal.opening import MEMORY, default_place, open_journal
+from gramercy.journal.base import MEMORY, State
+from gramercy.journal.opening import default_place, open_journal
 from gramercy.ui.cli.options import add_environment_options, json_option, timeout_option, told_settings
 from gramercy.ui.cli.plugins import plugin_findings
 from gramercy.ui.cli.terminal import json_text, visible
@@ -132,7 +134,9 @@ def examine() -> Iterator[Finding]:
         yield Finding("confinement", Status.FAILED, str(error))
         return
     yield _confinement(confinement)
+    yield Finding("memory bound", Status.OK, told_bound())
     yield from _git()
+    yield from path_findings()
     yield check_journal()
     yield from plugin_findings()
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
@@ -163,7 +167,7 @@ def _python() -> Finding:
 
 
 def _sbcl() -> Finding:
-    if shutil.which("sbcl") is None:
+    if find_program("sbcl") is None:
         return Finding("SBCL", Status.WARNING, "not installed; there are Python images only", INSTALL)
     try:
         sbcl = find_sbcl()
@@ -183,7 +187,7 @@ def _sbcl() -> Finding:
 def _bubblewrap() -> Finding:
     reason = why_not(Confinement.BUBBLEWRAP)
     if reason is None:
-        return Finding("bubblewrap", Status.OK, shutil.which("bwrap") or "")
+        return Finding("bubblewrap", Status.OK, find_program("bwrap") or "")
     advice = (
         "apt-get install bubblewrap" if "not installed" in reason else "allow user namespaces for bubblewrap"
     )
@@ -201,11 +205,12 @@ def _confinement(confinement: Confinement) -> Finding:
 
 def _git() -> Iterator[Finding]:
     """Look whether git runs what a bare repository inside of a project names."""
-    if shutil.which("git") is None:
+    git = find_program("git")
+    if git is None:
         return
     # In no directory of a project: its own settings are not meant.
-    done = subprocess.run(
-        ["git", "config", "--global", "--get", "safe.bareRepository"],  # noqa: S607 - as the person runs it
+    done = subprocess.run(  # noqa: S603 - our own words
+        [git, "config", "--global", "--get", "safe.bareRepository"],
         capture_output=True,
         text=True,
         cwd="/",
@@ -215,9 +220,9 @@ def _git() -> Iterator[Finding]:
     if done.stdout.strip().lower() == "explicit":
         yield Finding("git", Status.OK, "runs nothing that a bare repository inside of a project names")
         return
-    told = "takes a directory with HEAD, objects and refs for a repository; below the top of a project no "
+    told = "takes a directory with HEAD, objects and refs for a repository; below the top of a project one "
     advice = "git config --global safe.bareRepository explicit"
-    yield Finding("git", Status.OK, f"{told}sandbox keeps code from making one", advice)
+    yield Finding("git", Status.OK, f"{told}that code makes stands until it is moved aside", advice)
 
 
 def check_journal() -> Finding:
@@ -308,7 +313,7 @@ def _attack(*, as_json: bool) -> int:
     confinement = find_confinement()
     found: dict[str, list[EscapeResult]] = {}
     for language in LANGUAGES:
-        if language == "sbcl" and shutil.which("sbcl") is None:
+        if language == "sbcl" and find_program("sbcl") is None:
             continue
         found[language] = []
         for result in run_battery(language, confinement):
@@ -335,14 +340,16 @@ def _show_progress(text: str) -> None:
 def _table(language: str, confinement: Confinement, results: list[EscapeResult]) -> str:
     lines = [f"{language} in {confinement}", f"  {'':40} {'made':>5} {'held':>5} {'not held':>9}"]
     for name, group in groups().items():
-        own = [each for each in results if each.attempt.group == name]
-        out = sum(each.escaped for each in own)
-        lines.append(f"  {group.title:40} {len(own):5} {len(own) - out:5} {out or '':>9}")
-    out = sum(each.escaped for each in results)
+        lines.append(_row(group.title, [each for each in results if each.attempt.group == name]))
     previews = sum(each.preview for each in results)
-    title = f"all, {previews} of them in a preview"
-    lines.append(f"  {title:40} {len(results):5} {len(results) - out:5} {out or '':>9}")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, _row(f"all, {previews} of them in a preview", results), ""])
+
+
+def _row(title: str, results: list[EscapeResult]) -> str:
+    """Count attempts; one that could not be made is neither made nor held."""
+    made = [each for each in results if each.tried or each.escaped]
+    out = sum(each.escaped for each in made)
+    return f"  {title:40} {len(made):5} {len(made) - out:5} {out or '':>9}"
 
 
 def _not_held(found: dict[str, list[EscapeResult]]) -> str:
@@ -355,7 +362,7 @@ def _not_held(found: dict[str, list[EscapeResult]]) -> str:
     if not open_ways:
         return "Every attempt was held."
     lines = [f"  {name} ({', '.join(languages)}): {why}" for (name, why), languages in open_ways.items()]
-    return visible("\n".join(["Not held:", *lines]))
+    return visible("\n".join(["Not held, or not tried:", *lines]))
 
 
 def _why(result: EscapeResult) -> str:
@@ -409,8 +416,9 @@ def survey(project: Path, told: Settings) -> Iterator[Finding]:
     """Tell what files and environment of a project give to its images, then start one of each language."""
     configuration = read_configuration(project, told)
     yield from _configured(configuration)
+    yield from own_findings(project)
     for language in LANGUAGES:
-        if language == "sbcl" and shutil.which("sbcl") is None:
+        if language == "sbcl" and find_program("sbcl") is None:
             continue
         told_by = FINDINGS.get(language)
         for finding in told_by(project, configuration.environment) if told_by else ():
@@ -426,8 +434,12 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
     for remark in configuration.remarks:
         yield Finding("configuration", Status.WARNING, remark)
     environment = configuration.environment
-    memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
+    memory = f"{environment.memory_mb} MB"
+    if environment.memory_mb is None:
+        memory = f"{memory_for('python', None)} MB for Python, {LISP_MB} MB for SBCL"
+    disk = DISK_MB if environment.disk_mb is None else environment.disk_mb
     parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
+    parts += [f"{disk} MB written by a call"]
     parts += [f"project {'read-only' if environment.files == 'read' else 'writable'}"]
     parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
     parts += [f"variable {name}" for name in environment.variables]

@@ -25,6 +25,8 @@ import click
 from gramercy import __version__
 from gramercy.errors import ClientSettingsError, HandshakeError
 from gramercy.images.environment import Finding, Status
+from gramercy.images.programs import find_program
+from gramercy.text import reason_of
 from gramercy.ui.cli.files import read_settings
 from gramercy.ui.cli.main import cli
 from gramercy.ui.clients.base import Client, Machine, address_of
@@ -148,7 +150,8 @@ def _is_ours(client: Client, name: str, entry: object) -> bool:
 
 def _runs_gramercy(words: list[str]) -> bool:
     program = Path(words[0]).stem.lower()
-    if program == "gramercy" or words[1:3] == ["-m", "gramercy"]:
+    # With -P as we write it now, or without as before.
+    if program == "gramercy" or [word for word in words[1:4] if word != "-P"][:2] == ["-m", "gramercy"]:
         return True
     return program in ("uvx", "uv") and any(re.match(r"gramercy\b(?!/)", word) for word in words[1:])
 
@@ -240,6 +243,7 @@ def why_no_program(words: list[str]) -> str | None:
     """Say what is wrong with the program of a command, without starting it."""
     program = Path(words[0])
     if not program.is_absolute():
+        # As a client does: it starts what it finds, also in the project.
         found = shutil.which(words[0])
         if found is None:
             return f"there is no {words[0]} on the PATH of this shell"
@@ -295,7 +299,7 @@ def start(words: list[str]) -> Trial:
         try:
             conversation = Conversation(command, place, START_SECONDS)
         except OSError as error:
-            return Trial("", f"{words[0]} cannot be started: {error.strerror}")
+            return Trial("", f"{words[0]} cannot be started: {reason_of(error)}")
         fault, count = None, 0
         try:
             count = len(list_tools(conversation, LEGACY)[0])
@@ -314,8 +318,8 @@ def reach(url: str, token: str | None) -> Trial:
     try:
         status, said = _post(url, token)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return Trial("", f"nothing answers at {shown} ({why}): is `gramercy serve --http` running?")
+        why = f"nothing answers at {shown} ({reason_of(error)})"
+        return Trial("", f"{why}: is `gramercy serve --http` running?")
     if status == 200:  # noqa: PLR2004 - the one status of an answer
         return Trial(f"{shown} answers")
     if status in (401, 403):
@@ -354,8 +358,8 @@ def why_unpublished() -> str | None:
     uv is asked, with the indexes that it is set up for. Nothing is built or run: what is on an index under
     this name may not be ours.
     """
-    uv = shutil.which("uv")
-    if uv is None or shutil.which("uvx") is None:
+    uv = find_program("uv")
+    if uv is None or find_program("uvx") is None:
         return "uv is not installed here, so nothing can be asked"
     question = ["pip", "compile", "--quiet", "--no-deps", "--no-build", "--no-header", "-"]
     try:
@@ -370,7 +374,7 @@ def why_unpublished() -> str | None:
     except subprocess.TimeoutExpired:
         return f"the package index did not answer within {INDEX_SECONDS:.0f} s"
     except OSError as error:
-        return f"{uv} cannot be started: {error.strerror}"
+        return f"{uv} cannot be started: {reason_of(error)}"
     if done.returncode == 0:
         return None
     said = " ".join(done.stderr.split())[-300:]

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 from gramercy.errors import GramercyError
 from gramercy.images.caches import cache_directory
 from gramercy.images.confine import seccomp
-from gramercy.ui.doctor.attempts import Attempt, Freely, Where, attempts, groups, numbers, prelude
+from gramercy.images.programs import find_program
+from gramercy.ui.doctor.attempts import Attempt, Where, attempts, groups, numbers, prelude
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,9 +50,40 @@ GUARDED = {
     ".envrc": "# none",
     ".pre-commit-config.yaml": "# none",
     "gramercy.toml": "# none",
+    "CLAUDE.md": "{}",
+    ".github/workflows/ci.yml": "{}",
     ".venv/pyvenv.cfg": "home = /usr/bin\n",
     ".venv/bin/activate": "# none",
+    "backend/.venv/pyvenv.cfg": "home = /usr/bin\n",
+    "backend/.venv/bin/activate": "# none",
+    "backend/.mcp.json": "{}",
+    "backend/AGENTS.md": "{}",
+    "backend/.vscode/tasks.json": "{}",
+    "envs/main/pyvenv.cfg": "home = /usr/bin\n",
+    "envs/main/bin/activate": "# none",
+    "tools/python/pyvenv.cfg": "home = /usr/bin\n",
+    "tools/python/bin/activate": "# none",
+    ".tox/py/bin/activate": "# none",
+    "vendor/.git/config": "[core]\n",
+    "legacy/.git/config": "[core]\n",
 }
+# A link to what is guarded, as people make them.
+LINKED = ("venv", "envs/main")
+# What must not be there after an attempt to make it.
+MADE = (
+    "work/.mcp.json",
+    "work/.vscode/tasks.json",
+    "work/.venv/activate",
+    "work/.git/config",
+    "opencode.jsonc",
+    ".nvim.lua",
+    ".exrc",
+    "lefthook-local.yml",
+    "sitecustomize.py",
+    "work/AGENTS.md",
+    ".gitlab-ci.yml",
+    ".github/workflows/new.yml",
+)
 # Attempts of each group in the short list.
 SHORT = 10
 # By this the words of an attempt are known in a file that they got into.
@@ -108,6 +140,8 @@ class Arena:
         for name, text in self._guarded.items():
             (self.project / name).parent.mkdir(exist_ok=True, parents=True)
             (self.project / name).write_text(text)
+        if self._guarded:
+            (self.project / LINKED[0]).symlink_to(LINKED[1])
         sign = Path("/tmp", self.mark)  # noqa: S108 - to be found by looking there
         sign.touch(0o600)
         self._stack.callback(sign.unlink, missing_ok=True)
@@ -228,7 +262,7 @@ class Trial:
         }
 
     def _found(self) -> list[str]:
-        return [name for name in GUARDED if ESCAPED in _text(self.arena.project / name)]
+        return [name for name in (*GUARDED, *MADE) if ESCAPED in _text(self.arena.project / name)]
 
     def _seen_inside(self) -> list[str]:
         """Return what a preview has done to the project."""
@@ -332,15 +366,9 @@ def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
     return reply, reply.error.message if reply.error else ""
 
 
-def escapes_freely() -> frozenset[str]:
-    """Return the attempts that must succeed where nothing confines an image, or else prove nothing."""
-    sure = {Freely.YES, Freely.AS_ROOT} if os.geteuid() == 0 else {Freely.YES}
-    return frozenset(each.id for each in attempts_from(preview=False) if each.freely in sure)
-
-
 def _without_powers() -> list[str]:
     """Return what takes the capabilities of root away, with which the kernel guards a process anyway."""
-    program = shutil.which("setpriv") if os.geteuid() == 0 else None
+    program = find_program("setpriv") if os.geteuid() == 0 else None
     return [program, "--inh-caps=-all", "--bounding-set=-all", "--"] if program else []
 
 

@@ -6,22 +6,37 @@ Each scene has an image and an arena of its own, and returns the evidence that i
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
 from string import Template
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec.structs import replace
 
 from gramercy.errors import GramercyError
+from gramercy.execution.approval import Approved, Denied
+from gramercy.execution.executor import Executor
+from gramercy.execution.policy import Policy
+from gramercy.execution.shown import read_back
+from gramercy.images.environment import Environment
+from gramercy.images.files.changes import shown
+from gramercy.images.files.ledger import SAVED_TOO
+from gramercy.images.guarded import UNTRUSTED
+from gramercy.images.kin import command_line, living, numbers
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement
+from gramercy.toolsets.paths import READERS
 from gramercy.ui.clients.base import own_command
-from gramercy.ui.doctor.attempts import Attempt, Where, attempts, prelude
+from gramercy.ui.doctor.attempts import Attempt, Deputy, Where, attempts, prelude
 from gramercy.ui.doctor.escapes import (
     ATTEMPT_SECONDS,
     Arena,
@@ -31,13 +46,22 @@ from gramercy.ui.doctor.escapes import (
     run_escapes,
     run_git,
 )
+from gramercy.workbench.modes import Mode, approver_in
+from gramercy.workbench.sources import image_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gramercy.execution.approval import ApprovalRequest
+    from gramercy.images.base import CheckpointInfo
+    from gramercy.images.processes import Program
+    from gramercy.tools.tool import Tool
+
 # The time of a call that an image tries to hold, and by when it must have ended: after the deadline come an
 # interrupt, a second one, and the end of the process, with a second between each, and a new process.
 CALL_SECONDS = 1.0
+# To fill memory takes a busy machine many seconds; an attempt that runs out of time proves nothing.
+FILLING_SECONDS = 90.0
 LATEST_SECONDS = 6.0
 # More descriptors than a keeper needs for a few more processes.
 MOST_DESCRIPTORS = 20
@@ -46,6 +70,11 @@ MOST_PROCESSES = 320
 # From the death of a host to that of the last process of its images.
 GONE_SECONDS = 5.0
 TURN_SECONDS = 0.05
+# An image of which attempts may take many times as much: what it may use, and with what SBCL has beside.
+SMALL_MB, BESIDE_MB = 128, 320
+# A host that runs from another place builds its own core for SBCL.
+OWN_SECONDS = 120.0
+PACKAGE = Path(__file__).resolve().parents[2]
 # A host of one image, to be killed: it starts the process that tries to stay, says so, and waits.
 _HOST = """
 import sys
@@ -80,10 +109,18 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def open(self) -> LiveImage:
+    def open(self, *, small: bool = False) -> LiveImage:
         """Start the image with the definitions of the attempts in it."""
-        settings = ImageSettings(self.language, self.arena.project, self.confinement)
-        image = LiveImage("doctor", settings.program, timeout=ATTEMPT_SECONDS)
+        environment = Environment(memory_mb=SMALL_MB, disk_mb=SMALL_MB) if small else Environment()
+        settings = ImageSettings(self.language, self.arena.project, self.confinement, environment)
+
+        def program() -> Program:
+            found = settings.program()
+            # SBCL may use a gigabyte beside its heap, which is too much for an attempt.
+            least = min(found.grants.memory_mb or BESIDE_MB, BESIDE_MB) if small else found.grants.memory_mb
+            return replace(found, grants=replace(found.grants, memory_mb=least))
+
+        image = LiveImage("doctor", program, timeout=ATTEMPT_SECONDS)
         self._stack.callback(image.close)
         image.evaluate(self.prelude)
         # Read, not yet run: a form that is written wrongly would prove nothing.
@@ -151,6 +188,17 @@ def _processes(scene: Scene) -> str | None:
     return f"{running} processes run" if running > MOST_PROCESSES else None
 
 
+def _memory(scene: Scene) -> str | None:
+    """Look whether a small image can keep what it takes; never so much that the machine feels it."""
+    reply = scene.open(small=True).evaluate(scene.form, timeout=FILLING_SECONDS)
+    if reply.ok:
+        return ", ".join(reply.values)
+    told = reply.error.message if reply.error is not None else ""
+    if "are allowed" not in told:
+        raise GramercyError(f"it failed for another reason: {told}")
+    return None
+
+
 def _reset(scene: Scene) -> str | None:
     image = scene.open()
     image.evaluate(scene.form)
@@ -205,15 +253,152 @@ def _telling(scene: Scene) -> str | None:
     )
 
 
+# What stands in the file of another person, and in front of it a line that a search finds.
+THEIRS = "plain/theirs.md"
+SAME = "the same\n"
+
+
+def _deputy(scene: Scene) -> str | None:
+    """Have a tool called in a project that evaluated code has prepared; look what it did to the target."""
+    image, deputy = scene.open(), scene.attempt.deputy
+    assert deputy is not None  # noqa: S101 - the tables are ours
+    theirs, mark = scene.arena.project / THEIRS, scene.arena.mark
+    theirs.parent.mkdir()
+    is_read = deputy.tool in READERS
+    theirs.write_text(f"{SAME}{mark}" if is_read else SAME, encoding="utf-8")
+    image.evaluate(scene.form)
+    arguments = json.loads(Template(json.dumps(deputy.arguments)).substitute(scene.words))
+    result = _guard(scene, image, deputy).execute({"id": "1", "name": deputy.tool, "arguments": arguments})
+    if is_read:
+        return f"{deputy.tool} showed {deputy.target}" if mark in result.content else None
+    target = scene.arena.project / deputy.target
+    is_written = target.exists() and mark in target.read_text("utf-8", "replace")
+    return f"{deputy.tool} wrote {deputy.target}" if is_written else None
+
+
+def _guard(scene: Scene, image: LiveImage, deputy: Deputy) -> Executor:
+    """Return the guard with a person who says yes to all that does not name the target."""
+    meanwhile = [scene.attempt.after[scene.language]] if scene.attempt.after else []
+
+    def person(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Approved | Denied:
+        del tool, arguments
+        if meanwhile:
+            image.evaluate(Template(meanwhile.pop()).substitute(scene.words))
+        shown = request.text()
+        return Denied("it is another file") if deputy.target in read_back(shown) else Approved(shown=shown)
+
+    registry = image_registry(image, scene.language, str(scene.arena.project))
+    return Executor(registry, approver_in(Mode(deputy.mode), person), policy=Policy(deputy.rules))
+
+
+def _left(scene: Scene) -> str | None:
+    """Let a process that was left make a control file while no call runs, and look whether it stands."""
+    image = scene.open()
+    image.evaluate(scene.form)
+    place = scene.arena.work / ".mcp.json"
+    aside = place.with_name(f"{place.name}{UNTRUSTED}")
+    (scene.arena.work / "go").touch()
+    deadline = monotonic() + GONE_SECONDS
+    while not aside.exists() and monotonic() < deadline:
+        Event().wait(TURN_SECONDS)
+    if not aside.exists() and not place.exists():
+        raise GramercyError("the process did not write")
+    return f"{place.name} stands" if place.exists() else None
+
+
+def _own(scene: Scene) -> str | None:
+    """Run a gramercy that lies in the project, and look whether its image can change it."""
+    source = scene.arena.project / "src" / "gramercy"
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    before = (source / "__init__.py").read_bytes()
+    joined = f"{scene.prelude}\n{scene.form}"
+    words = [scene.language, scene.confinement, str(scene.arena.project), joined]
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-P", "-c", _HOST, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(source.parent)},
+        timeout=OWN_SECONDS,
+        check=False,
+    )
+    if done.stdout not in (b"ready\n", b"failed\n"):
+        raise GramercyError("the host did not start")
+    return "it was changed" if (source / "__init__.py").read_bytes() != before else None
+
+
+def _time(scene: Scene) -> str | None:
+    """Look whether a file that changed is named and goes back, or is said not to."""
+    top = scene.arena.project / "time"
+    for path in ("t", "u", "one", "d/in", "e/in"):
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(path)
+    (top / "d" / "two").hardlink_to(top / "one")
+    image = scene.open()
+    image.evaluate(Template(scene.attempt.before.get(scene.language, "1")).substitute(scene.words))
+    before = _contents(top)
+    reply = image.evaluate(scene.form)
+    after = _contents(top)
+    named = {each.path for each in reply.files}
+    unnamed = [path for path in _differing(before, after) if f"time/{path}" not in named]
+    if unnamed and not reply.unknown_files:
+        return f"{unnamed[0][-LONGEST_SHOWN:]} changed and is not named"
+    undone = image.undo()
+    return _undone(before, after, _contents(top), undone)
+
+
+def _undone(before: _Tree, after: _Tree, now: _Tree, undone: CheckpointInfo) -> str | None:
+    left = {each.path: each.reason for each in undone.files if each.outcome == "left alone"}
+    kept = [path for path in _differing(before, now) if f"time/{path}" not in left]
+    if kept and not undone.unknown_files:
+        return f"{kept[0][-LONGEST_SHOWN:]} did not go back, and nothing is said of it"
+    if any(reason.endswith(SAVED_TOO) for reason in left.values()):
+        return "another program is blamed for it"
+    lost = set(before.values()) & set(after.values()) - set(now.values())
+    return f"the undo lost what was in {lost.pop()!r}" if lost else None
+
+
+LONGEST_SHOWN = 60
+# What files hold, by path; None for all that is no file.
+_Tree = dict[str, bytes | None]
+
+
+def _contents(top: Path) -> _Tree:
+    """Return what is below a directory: files with what they hold, the rest without."""
+    found: _Tree = {}
+    # By descriptors: a path may be too long to be passed to a system call.
+    for place, folders, files, folder in os.fwalk(top):
+        for name in (*folders, *files):
+            path = os.path.relpath(os.path.join(place, name), top)  # noqa: PTH118 - as os.fwalk gives it
+            found[shown(path)] = _content(name, folder)
+    return found
+
+
+def _content(name: str, folder: int) -> bytes | None:
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+                return file.read()
+    return None
+
+
+def _differing(before: _Tree, after: _Tree) -> list[str]:
+    return [path for path in sorted(before | after) if before.get(path, b"?") != after.get(path, b"?")]
+
+
 SCENES: dict[str, Callable[[Scene], str | None]] = {
     "words": _words,
     "deadline": _deadline,
     "descriptors": _descriptors,
     "processes": _processes,
+    "memory": _memory,
     "reset": _reset,
     "close": _close,
     "kill": _kill,
     "telling": _telling,
+    "deputy": _deputy,
+    "left": _left,
+    "own": _own,
+    "time": _time,
 }
 
 
@@ -290,21 +475,14 @@ def _stays(mark: str) -> bool:
 
 def _with(mark: str) -> list[int]:
     """Return the processes whose command line ends with the mark."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if path.read_bytes().rstrip(b"\0").endswith(mark.encode()):
-                found.append(int(path.parent.name))
-    return found
+    return [each for each in numbers() if command_line(each).rstrip(b"\0").endswith(mark.encode())]
 
 
 def _below(process: int) -> int:
     """Count the descendants of a process."""
     parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            parent = int(path.read_text("utf-8", "replace").rpartition(") ")[2].split()[1])
-            parents.setdefault(parent, []).append(int(path.parent.name))
+    for each, (parent, _) in living().items():
+        parents.setdefault(parent, []).append(each)
     found = [process]
     for each in found:
         found += parents.get(each, [])

@@ -79,6 +79,13 @@
 (defun sys (&rest words)
   (format nil "the call succeeded (~d)" (apply #'num words)))
 
+;;; What is made for all processes is removed again: it would stay on a machine that let it be made.
+
+(defun made (remove &rest words)
+  (let ((made (apply #'num words)))
+    (ignore-errors (num remove made 0 0))
+    (format nil "the call succeeded (~d)" made)))
+
 (defun own-pipe (process number)
   (multiple-value-bind (reading writing) (sb-posix:pipe)
     (num $sys_fcntl reading 10 number)
@@ -222,8 +229,76 @@
       (sleep 20)
       (sb-ext:exit :abort t))))
 
+;;; Each stays a while with what it has taken: what is held back is ended meanwhile.
+
+(defun hogs (count megabytes)
+  (dotimes (number count)
+    (when (zerop (sb-posix:fork))
+      (let ((taken (make-array (* megabytes 1024 1024) :element-type '(unsigned-byte 8) :initial-element 1)))
+        (sleep 20)
+        (print (length taken))
+        (sb-ext:exit :abort t))))
+  (sleep 5)
+  (format nil "~d MB in ~d processes" (* count megabytes) count))
+
+(defun full-sockets (processes pairs)
+  (loop repeat (1- processes) until (zerop (sb-posix:fork)))
+  (let* ((pair (make-array 8 :element-type '(unsigned-byte 8)))
+         (part (place-of (zeros 65536)))
+         (place (place-of pair)))
+    (dotimes (number pairs)
+      ;; Unix sockets, streams that do not wait.
+      (num $sys_socketpair 1 2049 0 place)
+      (dolist (start '(0 4))
+        (let ((plug (sb-sys:sap-ref-32 (sb-sys:int-sap place) start)))
+          (ignore-errors (loop (num $sys_write plug part 65536)))))))
+  (sleep 5)
+  (format nil "~d full pairs of sockets" (* processes pairs)))
+
+(defun tables (gigabytes)
+  (let* ((size (ash gigabytes 30)) (place (num $sys_mmap 0 size 1 #x4022 -1 0)) (sum 0))
+    (loop for offset from 0 below size by (ash 2 20)
+          do (incf sum (sb-sys:sap-ref-8 (sb-sys:int-sap (+ place offset)) 0)))
+    (sleep 5)
+    (format nil "tables for ~d GB of addresses, with ~d in them" gigabytes sum)))
+
+(defun closed-count (made least words)
+  (mapc #'sb-posix:close made)
+  (and (> (length made) least) (format nil words (length made))))
+
+(defun watchers (count)
+  (let ((made nil))
+    (ignore-errors (loop repeat count do (push (num $sys_inotify_init1 0) made)))
+    (closed-count made 20 "made ~d instances")))
+
+(defun open-many (count)
+  (let ((made nil) (limits (place-of (zeros 16))))
+    ;; As many as it may have: to ask for more would fail, and leave the limit where it is.
+    (num $sys_prlimit64 0 7 0 limits)
+    (let ((most (sb-sys:sap-ref-64 (sb-sys:int-sap limits) 8)))
+      (num $sys_prlimit64 0 7 (words 64 most most) 0))
+    (ignore-errors (loop repeat count do (push (sb-posix:open "/dev/null" 0) made)))
+    (closed-count made 5000 "opened ~d files")))
+
+(defun fill-project (path megabytes)
+  (with-open-file (file path :direction :output :element-type '(unsigned-byte 8) :if-exists :supersede)
+    (let ((part (make-array (ash 1 20) :element-type '(unsigned-byte 8) :initial-element 0)))
+      (loop repeat megabytes do (write-sequence part file))))
+  (sleep 5)
+  (format nil "wrote ~d MB to ~a" megabytes path))
+
+(defun shell (words)
+  (sb-ext:run-program "/bin/sh" (list "-c" words) :directory (native "$project/time/") :input nil)
+  nil)
+
 (defun background (words)
   (sb-ext:run-program "/usr/bin/setsid" (list "/bin/sh" "-c" "while sleep 1; do :; done" words)
+                      :wait nil :input nil :output nil :error nil)
+  nil)
+
+(defun later (sign path)
+  (sb-ext:run-program "/usr/bin/setsid"
+                      (list "/bin/sh" "-c" (format nil "while [ ! -e ~a ]; do sleep 0.1; done; echo escaped > ~a; sleep 1000" sign path))
                       :wait nil :input nil :output nil :error nil)
   nil)
 

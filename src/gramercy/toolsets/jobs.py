@@ -1,0 +1,100 @@
+"""What is said about work in the background, and the tool that stops it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ImageError
+from gramercy.toolsets.factory import flag, whole
+from gramercy.toolsets.rendering import LONGEST_ANSWER, evaluation_text
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Image, Reply
+    from gramercy.images.jobs import JobInfo
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.factory import Workshop
+
+JOB = whole("Number of a job to read instead: what is new of its output, its result at the end", minimum=1)
+# Of an answer, what the output of a job and its result may have.
+MOST_PRINTED, MOST_RESULT = LONGEST_ANSWER // 2 - 200, LONGEST_ANSWER // 2
+# Said by the image in every reply; the text about a job says it once, in other words.
+UNKEPT = "No state was kept"
+LASTING = "While it runs no state is kept: undo goes back to before it, and ends it."
+STUBBORN = (
+    "It was interrupted, but is in compiled code or waits for something, and goes on until that returns. To "
+    "go back to a state from before it ends it at once."
+)
+
+
+def lasting(workshop: Workshop) -> dict[str, Any]:
+    """Describe the argument by which a call asks to go on, where callers may choose how long one takes."""
+    if workshop.longest_timeout is None:
+        return {}
+    return {"background": flag("Run it as a job beside later calls, without a time limit")}
+
+
+def check_unlimited(arguments: dict[str, Any]) -> None:
+    """Refuse a time limit for a job: it would be ignored."""
+    if "timeout" in arguments:
+        raise ImageError("a job has no time limit, so nothing was run: leave out timeout, or background")
+
+
+def begun(workshop: Workshop, reply: Reply) -> Any:
+    """Tell that a job has begun, or why not."""
+    if reply.job is None:
+        return workshop.evaluated(reply)
+    tools = [
+        sentence
+        for tool, sentence in (
+            ("read_output", f"read_output with job {reply.job} shows what it prints and its result"),
+            ("stop_job", "stop_job ends it"),
+        )
+        if workshop.has(tool)
+    ]
+    lasting = LASTING if reply.unkept is not None else ""
+    notes = [note for note in reply.notes if not note.startswith(UNKEPT)]
+    first = " ".join(
+        filter(None, [f"Job {reply.job} has begun.", f"{'; '.join(tools)}." if tools else "", lasting])
+    )
+    return "\n\n".join([first, *notes])
+
+
+def job_text(job: JobInfo) -> str:
+    """Write what is new of a job: its output, its result, how it is."""
+    parts = [_printed(job)]
+    if job.reply is not None:
+        parts.append(evaluation_text(job.reply, room=MOST_RESULT))
+    ended = "ended with its process" if job.state == "lost" else f"is {job.state}"
+    state = "runs" if job.state == "running" else ended
+    parts.append(f"[job {job.id} {state}, {job.seconds:.0f} s]")
+    return "\n\n".join(filter(None, parts))
+
+
+def _printed(job: JobInfo) -> str:
+    printed = job.printed.rstrip("\n")
+    left = len(printed) - MOST_PRINTED
+    if left > 0:
+        printed = f"… [{left:,} characters before this are left out]\n{printed[-MOST_PRINTED:]}"
+    return f"… [{job.dropped:,} bytes were not kept]\n{printed}" if job.dropped else printed
+
+
+def stop_tool(workshop: Workshop) -> Tool:
+    """Make the tool."""
+    return workshop.make(
+        "stop_job",
+        "Stop work that runs in the background. What it has changed by then stays.",
+        {"job": whole("Number of the job", minimum=1)},
+        _stop,
+        required=["job"],
+        level="cautious",
+        categories=["execution"],
+        title="Stop a job",
+        destructive=False,
+        idempotent=True,
+    )
+
+
+def _stop(image: Image, arguments: dict[str, Any]) -> str:
+    job = image.stop_job(arguments["job"])
+    told = job_text(job)
+    return f"{told}\n\n{STUBBORN}" if job.state == "running" else told

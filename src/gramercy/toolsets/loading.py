@@ -1,0 +1,261 @@
+"""Load a file into an image, on request or right after it was written, and tell the result.
+
+A file that was written without being loaded is told of where the image has loaded it before: what runs is
+what was loaded, until an evaluation takes up the edit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from gramercy.errors import ImageError, WorkspaceError
+from gramercy.text import counted, listed
+from gramercy.tools.content import RunFacts, TextWithFacts, ToolOutput, facts_of, with_facts
+from gramercy.toolsets.factory import facts_of_reply, flag, present_state
+from gramercy.toolsets.rendering import CHANGES, ROOM, told
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Mapping
+
+    from gramercy.images.base import Answer, Image, Reply, Watcher
+    from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.paths import RealPlace
+    from gramercy.toolsets.workspace import Workspace
+
+SPOKEN = {"sbcl": "Lisp", "python": "Python"}
+# What was defined is mostly what is in the file: its first names show that it was the right one.
+MOST_CHANGES = 12
+FEW_CHANGES = 3
+LONGEST_CHANGES = 1_500
+# What SBCL says when a form of a file fails, and the frames of what loads a file.
+FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
+LOADER = re.compile(r"\d: (?:ASDF and )?the loader$|import_module\(name=")
+# A script may run as long as it wants in the terminal; here the image's own limit holds.
+SCRIPT = '__import__("runpy").run_path({path!r}, run_name="__main__") and None'
+# Callers of what a file has redefined are compiled again in both cases.
+WHOLE = "(load {})\n(gramercy:refresh)"
+CHANGES_OF = "(gramercy:load-changes {})"
+LISP_SUFFIXES = (".lisp", ".lsp", ".cl")
+GOES_ON = "The image goes on with what it has loaded of this file: load true takes the change up."
+# How a reply begins what it says of edited files.
+FAILED = "The module stays as it was: "
+EDITED = ("took up ", FAILED, "changed since it was loaded: ")
+# The argument of the tools that write a file.
+LOAD = flag("Load it too")
+
+
+def check_loadable(arguments: Mapping[str, Any]) -> None:
+    """Refuse to load what is neither Lisp nor Python, before anything is written."""
+    if arguments.get("load"):
+        from gramercy.toolsets.rewriting import language_of
+
+        language_of(arguments["path"])
+
+
+def state_for_load(workshop: Workshop, arguments: Mapping[str, Any]) -> str:
+    """Name the state of the image into which the file would be loaded; nothing where it would not be."""
+    if not arguments.get("load"):
+        return ""
+    from gramercy.toolsets.rewriting import language_of
+
+    image = speaker(workshop, language_of(arguments["path"]).name)
+    return present_state(image, arguments) if image is not None else ""
+
+
+def after_writing(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> str | ToolOutput:
+    """Load the file that was written, where that was asked for, and tell the result."""
+    if not arguments.get("load"):
+        return _told_of_old_code(workshop, arguments["path"])
+    from gramercy.toolsets.rewriting import language_of
+
+    language = language_of(arguments["path"]).name
+    image = speaker(workshop, language)
+    if image is None:
+        return f"It was not loaded: there is no image of {language}."
+    load = _load_python if language == "Python" else _load_lisp
+    told = load(workshop, workspace, image, arguments)
+    # One call, and one step of undo.
+    workspace.note_load(image.name, image.changed_at())
+    return told
+
+
+def with_load(done: str, more: str | ToolOutput, file: str) -> Any:
+    """Return the result of a call that has written a file: what it did, and the result of loading it.
+
+    A load that failed is a failure of the call, although the file stays written.
+    """
+    facts = facts_of(more) or RunFacts()
+    facts = structs.replace(facts, files=(file, *facts.files))
+    if isinstance(more, ToolOutput):
+        return with_facts(ToolOutput(None, error=f"{done}\n{more.error}"), facts)
+    return with_facts("\n".join(filter(None, [done, more])), facts)
+
+
+def _told_of_old_code(workshop: Workshop, path: RealPlace) -> str:
+    """Tell what the image runs of a file, if it has loaded it; nothing is started or waited for."""
+    suffix = PurePath(path.name).suffix.lower()
+    if suffix == ".py":
+        return _told_of_old_module(workshop, path)
+    return _told_of_old_forms(workshop, path) if suffix in LISP_SUFFIXES else ""
+
+
+def _told_of_old_forms(workshop: Workshop, path: RealPlace) -> str:
+    """Say that an image of Lisp goes on with what it has loaded of a file; nothing where no form differs."""
+    answers = _asked(workshop, "sbcl", "loaded_file", path)
+    return GOES_ON if any(answer.data.get("behind") is True for answer in answers) else ""
+
+
+def _told_of_old_module(workshop: Workshop, path: RealPlace) -> str:
+    """Tell what the image runs of a Python file, if it has loaded it; nothing is started or waited for."""
+    for answer in _asked(workshop, "python", "loaded_from", path):
+        name = str(answer.data.get("module", ""))
+        # The word of a process that runs evaluated code: a name, or nothing.
+        if all(part.isidentifier() for part in name.split(".")):
+            return f"{name} is loaded from it: {_fate(answer.data)}."
+    return ""
+
+
+def _asked(workshop: Workshop, language: str, question: str, path: RealPlace) -> Iterator[Answer]:
+    """Ask the idle images of a language about a file; give the answers that are no failures."""
+    for image in map(workshop.source.get, workshop.source.handles()):
+        view = image.look()
+        if view.language == language and view.state == "idle":
+            with contextlib.suppress(ImageError):
+                answer = image.ask(question, file=path.absolute)
+                if answer.ok:
+                    yield answer
+
+
+def _fate(data: Mapping[str, Any]) -> str:
+    if data.get("reload") == "auto":
+        return "the next evaluation takes the edit up"
+    return "its old code runs until it is loaded again"
+
+
+def _load_lisp(
+    workshop: Workshop, workspace: Workspace, image: Image, arguments: Mapping[str, Any]
+) -> str | ToolOutput:
+    """Load what has changed in a Lisp file that was just written, whose image speaks Lisp."""
+    # Found anew: the file that was written is another one by now.
+    given = {"path": arguments["path"].name, "changes": True}
+    return _with_loaded(workshop, image, given, load_into(image, workspace, given))
+
+
+def _load_python(
+    workshop: Workshop, workspace: Workspace, image: Image, arguments: Mapping[str, Any]
+) -> str | ToolOutput:
+    """Let the image take up a Python file that was just written; the file stays written in any case."""
+    given = {"path": arguments["path"].name}
+    code, _ = _request(image, workspace, given)
+    reply = image.load_system(code, take_up=True)
+    if reply.error is not None or not any(note.startswith(EDITED) for note in reply.notes):
+        return _with_loaded(workshop, image, given, reply)
+    told, facts = "\n".join(reply.notes), facts_of_reply(image, reply)
+    if any(note.startswith(FAILED) for note in reply.notes):
+        failed: ToolOutput = with_facts(ToolOutput(None, error=told), facts)
+        return failed
+    return TextWithFacts(told, facts)
+
+
+def _with_loaded(
+    workshop: Workshop, image: Image, given: dict[str, Any], reply: Reply
+) -> TextWithFacts | ToolOutput:
+    # The caller knows the file: of more than a few names the number is enough.
+    result = loaded_text(reply, given, workshop, most=FEW_CHANGES)
+    facts = facts_of_reply(image, reply)
+    return with_facts(result, facts) if isinstance(result, ToolOutput) else TextWithFacts(result, facts)
+
+
+def speaker(workshop: Workshop, language: str) -> Image | None:
+    """Return the first image that speaks a language."""
+    images = map(workshop.source.get, workshop.source.handles())
+    return next((each for each in images if SPOKEN.get(each.language) == language), None)
+
+
+def load_into(
+    image: Image, workspace: Workspace, arguments: dict[str, Any], timeout: float | None = None
+) -> Reply:
+    """Load the file of a call into an image, and wait."""
+    code, is_system = _request(image, workspace, arguments)
+    return image.load_system(code, timeout=timeout) if is_system else image.evaluate(code, timeout=timeout)
+
+
+def begun(
+    image: Image, workspace: Workspace, arguments: dict[str, Any], watch: Watcher
+) -> Reply | Awaitable[Reply]:
+    """Begin to load the file of a call, on an event loop."""
+    code, is_system = _request(image, workspace, arguments)
+    timeout = arguments.get("timeout")
+    if is_system:
+        return image.aload_system(code, timeout=timeout, watch=watch)
+    return image.begin(code, timeout=timeout, watch=watch)
+
+
+def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> tuple[str, bool]:
+    """Return what to evaluate or, where the second value is true, to load as a system."""
+    from gramercy.toolsets.lisp_text import string_of
+    from gramercy.toolsets.rewriting import language_of
+
+    path = workspace.place(arguments["path"])
+    language, spoken = language_of(path).name, SPOKEN.get(image.language, image.language)
+    if language != spoken:
+        raise ImageError(
+            f"{path} is {language}, and {image.name} is an image of {spoken}: name another image"
+        )
+    # Refuses what is no text, not there, or not what was approved, in its own words.
+    workspace.check_sealed(path, workspace.read(path).digest)
+    place = path.absolute
+    if language == "Lisp":
+        if arguments.get("as_script"):
+            raise WorkspaceError("as_script is for Python: a Lisp file is loaded without it")
+        return (CHANGES_OF if arguments.get("changes") else WHOLE).format(string_of(place)), False
+    return (SCRIPT.format(path=place), False) if arguments.get("as_script") else (place, True)
+
+
+def loaded_text(
+    reply: Reply, arguments: dict[str, Any], workshop: Workshop, *, most: int = MOST_CHANGES
+) -> Any:
+    """Tell the result of loading a file: the verdict first, what it defined, and what else there is."""
+    path, verb = arguments["path"], "Ran" if arguments.get("as_script") else "Loaded"
+    defined = _defined(reply, most)[:LONGEST_CHANGES]
+    # What was loaded as a system is in no history, so that nothing reads on in it.
+    can_read_on = workshop.has("read_output") and reply.system is None
+    rest = told(_without_loader(reply), can_read_on=can_read_on, room=ROOM - LONGEST_CHANGES - len(path))
+    if reply.error is not None or not reply.ok:
+        line = FAILED_FORM.search(reply.stderr)
+        verdict = f"{path}{f':{line[1]}' if line else ''} failed: the file was not loaded to its end."
+        parts = [verdict, defined, rest, workshop.moment_of(reply)]
+        return ToolOutput(None, error="\n\n".join(filter(None, parts)))
+    counts = Counter(notice.kind for notice in reply.warnings)
+    notices = ", ".join(counted(n, kind.replace("-", " ")) for kind, n in counts.items())
+    module = f" as {reply.system}" if reply.system else ""
+    verdict = f"{verb} {path}{module}" + (f", with {notices}." if notices else ".")
+    return "\n\n".join(filter(None, [verdict + (f"\n{defined}" if defined else ""), rest]))
+
+
+def _without_loader(reply: Reply) -> Reply:
+    """Leave out the frames of the function that loads."""
+    if reply.error is None:
+        return reply
+    frames = reply.error.backtrace
+    last = next((n for n, frame in enumerate(frames) if LOADER.search(frame)), len(frames))
+    return structs.replace(reply, error=structs.replace(reply.error, backtrace=frames[:last]))
+
+
+def _defined(reply: Reply, most: int) -> str:
+    """List what was defined, by what happened to it."""
+    # A reload of a Python module sets __doc__ and its like anew.
+    told = [each for each in reply.changed if not each.name.endswith("__")]
+    parts = []
+    for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
+        names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        # A file that is loaded again redefines all that it has: what is new matters more.
+        shown = FEW_CHANGES if how == "redefined" and len(names) > most // 2 else most
+        parts.append(f"{how.capitalize()}: {listed(names, shown, counts=True)}.")
+    return "\n".join(parts)
