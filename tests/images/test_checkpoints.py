@@ -59,7 +59,8 @@ LISP = Speech(
     empty="NIL",
     start_thread="(setf *go* nil *t* (sb-thread:make-thread (lambda () (loop until *go* do (sleep 0.002)))))",
     end_thread="(setf *go* t) (sb-thread:join-thread *t*)",
-    fatten="(setf *fat* (make-array 60000000 :element-type '(unsigned-byte 8) :initial-element 1)) 1",
+    # One form: the value of a form before it would stay alive in `**` and `***`.
+    fatten="(progn (setf *fat* (make-array 60000000 :element-type '(unsigned-byte 8) :initial-element 1)) 1)",
     slim="(setf *fat* nil) (sb-ext:gc :full t)",
     leave="(sb-ext:exit :code 3 :abort t)",
     heavy_bytes=60_000_000,
@@ -129,7 +130,7 @@ class TimeMachine(RuleBasedStateMachine):
         self.kept: list[Kept] = [Kept((), None)]
         self.standing = self.kept[0]
         self.way: tuple[Known, ...] = ()
-        self.is_behind = False
+        self.is_behind = self.is_heavy = False
         self.epochs: dict[str, str] = {}
         self.change(self.speech.begin, Known())
 
@@ -149,13 +150,16 @@ class TimeMachine(RuleBasedStateMachine):
 
     def took_place(self, reply, after):
         self.way = (*self.way, after)
+        was_heavy, self.is_heavy = self.is_heavy, reply.state.heap_bytes >= self.speech.heavy_bytes
+        # The reverse need not hold: the collector of Lisp may take an old word on the stack for a reference.
+        assert self.is_heavy or not after.is_fat
         if reply.unkept is None:
             assert not after.has_thread
             self.keep()
         else:
-            assert any(state.has_thread or state.is_fat for state in self.way[-2:]), reply.unkept
+            assert was_heavy or any(state.has_thread or state.is_fat for state in self.way[-2:]), reply.unkept
             # Where it is small again, the next call keeps it first.
-            self.is_behind = THRIFT in reply.unkept and not after.has_thread and not after.is_fat
+            self.is_behind = THRIFT in reply.unkept and not after.has_thread and not self.is_heavy
 
     def next_call(self):
         """Follow what the image does before a call: it keeps a state that came too soon to be kept."""
@@ -193,7 +197,7 @@ class TimeMachine(RuleBasedStateMachine):
 
     def arrive(self, kept):
         """Stand on a state that the image has gone to; at the very first one begin anew."""
-        self.standing, self.way, self.is_behind = kept, kept.way, False
+        self.standing, self.way, self.is_behind, self.is_heavy = kept, kept.way, False, False
         if not self.way:
             self.change(self.speech.begin, Known())
 
@@ -298,7 +302,7 @@ class TimeMachine(RuleBasedStateMachine):
         if self.standing.way != self.way and not self.now.has_thread:
             self.keep()
         self.image.undo("replay")
-        self.standing, self.way = target, target.way
+        self.standing, self.way, self.is_heavy = target, target.way, False
         for entry in self.image.history():
             if entry.at >= began:
                 self.ran_again(entry.reply, again)
