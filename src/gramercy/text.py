@@ -6,6 +6,7 @@ Code inside of images cannot import this; what an image sends is revealed where 
 from __future__ import annotations
 
 import re
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ _UNRULY = re.compile(
 LINES = "\n\t"
 # Prose has emoji, whose selectors say how they look, and plots have blanks of braille.
 PROSE = f"{LINES}\ufe00-\ufe0f\u2800"
+_ESCAPED = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
 def is_hidden(character: str) -> bool:
@@ -49,6 +51,16 @@ def reveal(text: str, spared: str = LINES, write: Callable[[str], str] = escape)
     if plain.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
     return re.sub(f"[^{spared} -~]", lambda found: write(found[0]) if is_hidden(found[0]) else found[0], text)
+
+
+def hide(text: str) -> str:
+    """Return a text as it was before `reveal_line`: the hidden characters that it writes out are back."""
+
+    def written_back(found: re.Match[str]) -> str:
+        code = int(found[1], 16)
+        return chr(code) if code <= sys.maxunicode and is_hidden(chr(code)) else found[0]
+
+    return _ESCAPED.sub(written_back, text) if "\\u{" in text else text
 
 
 def reveal_line(text: str) -> str:

@@ -18,6 +18,7 @@ from gramercy.text import (
     counted,
     cut,
     cut_line,
+    hide,
     is_hidden,
     listed,
     reason_of,
@@ -95,6 +96,16 @@ def test_nothing_hidden_is_left(text):
 @given(st.text(st.sampled_from("a\\u{}⟦⟧U+↪\n\u202e\u3164\u0000")))
 def test_a_question_can_be_read_back(text):
     assert read_back(revealed(text)) == text
+
+
+@given(st.text(st.characters(exclude_characters="\\")))
+def test_a_listed_name_can_be_given_back(text):
+    assert hide(reveal_line(text)) == text
+
+
+def test_only_hidden_characters_are_given_back():
+    """What was never written out stays: a path of these letters may exist."""
+    assert hide("\\u{61}\\u{2e}\\u{110000}\\u{202e") == "\\u{61}\\u{2e}\\u{110000}\\u{202e"
 
 
 def test_a_code_point_has_an_end():

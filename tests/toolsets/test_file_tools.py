@@ -38,6 +38,37 @@ def test_a_file_is_read_as_it_is(paper_desk):
     assert paper_desk.text("read_file", path="f.txt") == ORIGINAL
 
 
+@pytest.mark.parametrize("name", ["⚠\ufe0f.md", "a\u202eb", "two\nlines", "de\ufe0fep/inner", "ends \u3164"])
+def test_a_file_opens_by_the_name_that_is_listed(paper_desk, project, name):
+    """Hidden characters are written out in lists, and who reads a list has no other name."""
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("needle\n")
+    rows = paper_desk.text("list_files", path=".").splitlines()
+    listed = next(row for row in rows if "\\u{" in row).strip().partition("  ")[0]
+    listed = f"{listed}inner" if listed.endswith("/") else listed
+    rows = paper_desk.text("search_files", pattern="needle").splitlines()
+    found = next(row for row in rows if "\\u{" in row).partition(":")[0]
+    for spelling in (listed, found, name):
+        assert paper_desk.text("read_file", path=spelling) == "needle\n"
+
+
+def test_a_name_in_the_letters_of_a_list_comes_first(paper_desk, project):
+    """A file may be named like the written-out form of another one."""
+    (project / "a\u202e").write_text("hidden\n")
+    (project / "a\\u{202e}").write_text("literal\n")
+    assert paper_desk.text("read_file", path="a\\u{202e}") == "literal\n"
+    assert paper_desk.text("read_file", path="a\u202e") == "hidden\n"
+
+
+def test_a_listed_name_is_judged_by_its_real_one(paper_desk, project):
+    """No spelling leads out of the project or into git."""
+    (project / ".git").mkdir()
+    (project / ".git" / "c\ufe0f").write_text("x")
+    assert "belongs to git" in paper_desk.failure("read_file", path=".git/c\\u{fe0f}")
+    for path in ("\\u{0}", "a\\u{d800}", "../\\u{fe0f}"):
+        paper_desk.failure("read_file", path=path)
+
+
 def test_a_long_file_is_shown_in_parts_that_can_be_continued(paper_desk, project):
     """Truncation is announced and can be continued."""
     lines = [f"line {n} {'x' * 90}\n" for n in range(1, 2001)]

@@ -17,7 +17,7 @@ from gramercy.errors import GramercyError, WorkspaceError
 from gramercy.images.census import reader_in
 from gramercy.images.files import places
 from gramercy.images.guarded import reader_of
-from gramercy.text import reason_of, reveal_line
+from gramercy.text import hide, reason_of, reveal_line
 from gramercy.tools.tool import Likeness, Paths
 
 if TYPE_CHECKING:
@@ -259,13 +259,28 @@ def _usable(given: str, find_place: Callable[[str], RealPlace], *, writes: bool 
 
 def find(root: Path, given: str) -> RealPlace:
     """Return where a path leads; refuse one that leads out of the project, by a link too, or into git."""
-    _check_text(given)
     try:
-        return _Walk(os.fspath(root), given).place()
+        place = _walked(root, given, given)
+        return place if place.found is not None else _as_written_out(root, given) or place
     except UnicodeError:
         raise WorkspaceError(f"{given!r:.200} is not a usable path: it is not valid Unicode") from None
     except OSError as error:
         raise WorkspaceError(f"{reveal_line(given):.300} cannot be looked at: {reason_of(error)}") from None
+
+
+def _as_written_out(root: Path, given: str) -> RealPlace | None:
+    """Return the place of a name that is given as lists show it, with hidden characters written out."""
+    if (path := hide(given)) == given:
+        return None
+    with contextlib.suppress(WorkspaceError, OSError, UnicodeError):
+        place = _walked(root, given, path)
+        return place if place.found is not None else None
+    return None
+
+
+def _walked(root: Path, given: str, path: str) -> RealPlace:
+    _check_text(path)
+    return _Walk(os.fspath(root), given, path).place()
 
 
 def _check_text(given: str) -> None:
@@ -304,7 +319,7 @@ class _Walk:
     `above` is the way from the root of the file system while the path is outside, else None.
     """
 
-    def __init__(self, root: str, given: str) -> None:
+    def __init__(self, root: str, given: str, path: str) -> None:
         self.root, self.given = root, given
         # For messages.
         self.told = reveal_line(given)
@@ -314,7 +329,7 @@ class _Walk:
         self.above: list[str] | None = None
         self.found: os.stat_result | None = None
         self.folders = [Opened(places.opened_root(root))]
-        self.pending = self._parts(given)
+        self.pending = self._parts(path)
 
     def _parts(self, text: str) -> list[str]:
         """Return the steps of a text, the next one last; an absolute one begins outside."""
