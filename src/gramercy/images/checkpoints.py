@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import CheckpointError
-from gramercy.images.base import CheckpointInfo
+from gramercy.images.base import FRESH, CheckpointInfo
 from gramercy.images.files.trails import changed_between
 from gramercy.images.kin import shared_out_bytes
 
@@ -49,9 +49,6 @@ LONGEST_LABEL = 60
 # Of the epochs of this process, so that no other process has one of the same name.
 _ERA = secrets.token_hex(6)
 _numbers = count(1)
-# The epoch of an image in which nothing was changed since it began. It has no number: an approval that was
-# asked for in a fresh image holds in the fresh image of another process.
-FRESH = "fresh"
 # An address in memory as the languages print it: no two runs have it in common.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Image
     from gramercy.images.environment import Environment
+    from gramercy.images.image import Image
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
