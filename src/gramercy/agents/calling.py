@@ -42,8 +42,7 @@ RESOLVING = (
     "\nIt is not run again before a person has looked, and has said what became of it: "
     "`gramercy approvals resolve {key} done --reason …`, or `failed`."
 )
-# The text for the model, with the next message, about a call that waited for approval, and about a call in
-# doubt.
+# The text for the model, with its next message, about a call that waited for approval or is in doubt.
 LATE = "The call {name} {arguments}{who}, which waited for approval (call {key}), is over:\n{result}"
 DOUBTED = "The call {name} {arguments}{who}, which waited for approval (call {key}), is in doubt:\n{result}"
 LEFT = "call {key} of {name} is decided and cannot go on here: {why}"

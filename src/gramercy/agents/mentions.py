@@ -52,8 +52,7 @@ _MENTION = re.compile(
 )
 # Pasted code has @ signs of its own.
 _CODE = re.compile(r"(?P<fence>`{3,})[\s\S]*?(?:(?P=fence)|\Z)|`[^`\n]*`")
-# No file has more lines than nine digits can count, and Python refuses to parse numbers of thousands of
-# digits.
+# No file has more lines than nine digits can count, and Python refuses to parse thousands of digits.
 _RANGE = re.compile(r"^(?P<path>.+?):(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?$")
 # The keys of calls fit into eight bytes.
 _KEY = re.compile(r"\d{1,18}")
@@ -269,7 +268,7 @@ def found_mentions(message: str) -> list[tuple[str, str, str]]:
     for match in _MENTION.finditer(bare):
         kind, quoted = match["kind"] or "", match["quoted"] or match["path"]
         written = match["name"] or match["word"] or ""
-        # Punctuation at the end of a sentence is not part of a name; Lisp and Ruby have names that end with a
+        # Punctuation that ends a sentence is not part of a name, though Lisp and Ruby names may end with a
         # sign.
         name = quoted or written.rstrip(
             _ENDS.replace("!", "").replace("?", "") if kind == "symbol" else _ENDS

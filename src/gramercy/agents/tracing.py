@@ -303,8 +303,7 @@ class AgentNames:
         """Return the name of the agent that asks."""
         found = self._by_instruction.get(request.instruction)
         if found is None:
-            # A context may have been appended to it. If two instructions are in it, the longer one contains
-            # the other.
+            # A context may have been appended. Of two instructions in it, the longer one contains the other.
             near = [text for text in self._by_instruction if text in request.instruction]
             found = self._by_instruction[max(near, key=len)] if near else self._outer
         return found

@@ -182,7 +182,7 @@ class Run:
             # If another program has continued a nested conversation, that one and this one belong to it: add
             # nothing to it here.
             if not self._shared.broken:
-                with suppress(Exception):  # what keeps the conversation may be what has failed
+                with suppress(Exception):  # the journal of the conversation may be what has failed
                     self._close(error)
             if isinstance(error, AgentError | ProviderError) and error.response is None:
                 error.response = self.response(self.said)

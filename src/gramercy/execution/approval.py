@@ -53,7 +53,7 @@ class Approved(msgspec.Struct, frozen=True):
 class Denied(msgspec.Struct, frozen=True):
     """Do not run the call. A handler that could not reach the person says so with another `refuser`.
 
-    Then the reason is what the model is told after "NAME was not run:".
+    Then the model gets the reason after "NAME was not run:".
     """
 
     reason: str = ""
@@ -121,8 +121,7 @@ class ApprovalRequest:
         is_marked = self.tool.edits is not None and is_difference(self.effect)
         effect = self.effect.rstrip("\n")
         if effect and not is_marked:
-            # Put it on a line of our own, so that the end of a value cannot pass for the beginning of the
-            # effect.
+            # Put it on a line of our own, so that the end of a value cannot pass for its beginning.
             effect = f"What it would do:\n{barred(effect)}"
         return folded(revealed(effect))
 

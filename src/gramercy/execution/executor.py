@@ -89,7 +89,7 @@ Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
 class Settings(msgspec.Struct):
-    """The parts and limits of one executor; deadlines in seconds, None for none."""
+    """The parts and limits of one executor; deadlines are in seconds, None means no deadline."""
 
     registry: Registry
     policy: Policy

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 
 # If the target changes between every look and every answer, a person cannot approve the call.
 MOST_QUESTIONS = 3
-# A person who edits sees the effect of the edited call each time; after ten edits the model should propose
-# anew.
+# A person who edits sees the effect of each edited call; after ten edits the model should propose anew.
 MOST_EDITS = 10
 # More than any call can carry. The channel decides how to show it, and shows all of it or nothing.
 LONGEST_EFFECT = 16_000_000
@@ -555,8 +554,7 @@ class ApprovalGate:
             if ends_pipeline(error):
                 raise
             text = error_text(error)
-            # Errors of the tool itself say what is wrong with the target; those of the executor and Python do
-            # not.
+            # Errors of the tool itself say what is wrong with the target; other errors do not.
             if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
                 text = f"the state of its target cannot be told ({text})"
             raise _RefusalError(f"{tool.name} was not run: {text}") from None

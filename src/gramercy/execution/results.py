@@ -155,8 +155,7 @@ class Recorder:
         self.metrics = metrics
         # The keys of calls whose caller is in this process.
         self.here = here
-        # The journal in memory records a safe call of this program without structs for the call and its
-        # facts.
+        # The journal in memory records a safe call of this program without making structs for it.
         journal = settings.journal
         self._jot = journal.jot if type(journal) is MemoryJournal else None
 
@@ -384,8 +383,7 @@ class Recorder:
 
     def _open_seal(self, attempt: Attempt) -> str:
         """Return the seal of the question that our own refusal answers; empty if it is unknown."""
-        # If the journal fails here, the refusal must still be returned. The result also says that it cannot
-        # be recorded.
+        # If the journal fails here, return the refusal all the same; the result says that it is not recorded.
         with suppress(Exception):
             record = self.settings.journal.record(attempt.key) if attempt.key else None
             question = record.facts.question if record is not None else None

@@ -68,8 +68,7 @@ class _Hand:
             try:
                 return self._work.get(timeout=IDLE_SECONDS)
             except Empty:
-                # A worker that took this thread off the idle list at the last moment is about to give it
-                # work.
+                # A worker that took this thread off the idle list just now is about to give it work.
                 if _retire(self):
                     return None
 
@@ -150,7 +149,7 @@ class Worker:
 
     def give_up(self) -> None:
         """Abandon the result, and interrupt the function if it still runs Python code."""
-        import ctypes  # few calls are given up, and every start would load it
+        import ctypes  # few calls are abandoned, and every start would load it
 
         with self._lock:
             self._on_finish = None
@@ -164,8 +163,7 @@ class Worker:
         """Call the function on the thread of a `_Hand`; tell whether that thread may take more work."""
         try:
             with self._lock:
-                # From here on an interrupt is caught; if the work was abandoned before, the function is not
-                # called.
+                # From here on an interrupt is caught; after an earlier one the function is not called.
                 self._running = not self._given_up
             if self._running:
                 self._call()

@@ -42,8 +42,8 @@ class State(StrEnum):
     __hash__ = str.__hash__
 
 
-# A call that needs no approval goes straight to executing. One that was interrupted while it ran is ready
-# again only where its tool is idempotent; else it is in doubt until a person or the tool's probe resolves it.
+# A call that needs no approval goes straight to executing. A call that was interrupted while it ran is ready
+# again only if its tool is idempotent; else it is in doubt until a person or the tool's probe resolves it.
 MOVES: dict[State | None, frozenset[State]] = {
     None: frozenset({State.REQUESTED, State.EXECUTING}),
     State.REQUESTED: frozenset({State.AWAITING, State.READY, State.DENIED, State.EXECUTING, State.FAILED}),
@@ -54,8 +54,7 @@ MOVES: dict[State | None, frozenset[State]] = {
 }
 # These states do not change by themselves any more.
 FINAL = frozenset({State.DENIED, State.DONE, State.FAILED, State.IN_DOUBT})
-# These calls wait for a person's decision or for a process that runs them. They outlive the process that
-# asked.
+# These calls wait for a person's decision or for a process to run them, and outlive the process that asked.
 OPEN = frozenset({State.REQUESTED, State.AWAITING, State.READY})
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-# A lost datagram delays an answer by at most this long. A person does not notice, and one look costs
-# microseconds.
+# A lost datagram delays an answer at most this long. A person does not notice; one look costs microseconds.
 POLL_SECONDS = 1.0
 SUFFIX = ".bell"
 # The address of a unix socket has 108 bytes on Linux and 104 elsewhere, including the final zero.
@@ -218,12 +217,10 @@ class Doorbell:
     def __init__(self, directory: Path, version: Callable[[], object] | None = None) -> None:
         self._directory = directory
         self._version = version
-        # Each ear has a name of its own: an old ear that closes late must not remove the socket of the next
-        # one.
+        # Each ear has its own name: an old ear that closes late must not remove the socket of the next one.
         self._own = f"{os.getpid()}-{os.urandom(4).hex()}-"
         self._bells = Bells(self._open_ear)
-        # The listing of the directory and its time stamp at that moment; zero if the stamp cannot be relied
-        # on.
+        # The listing of the directory and its time stamp; zero if the stamp cannot be relied on.
         self._known: tuple[int, tuple[str, ...]] = (0, ())
 
     def bell(self) -> Bell:
@@ -304,8 +301,7 @@ class _DatagramEar:
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(1)
-        # If the socket file was removed, no more datagrams arrive; lstat raises, and the listener makes a new
-        # one.
+        # Without the socket file no datagrams arrive: lstat raises, and the listener makes a new socket.
         self._path.lstat()
         return self._has_changed() or bool(ready)
 

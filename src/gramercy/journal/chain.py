@@ -285,8 +285,7 @@ def event_hash(  # noqa: PLR0913, PLR0917 - the columns of an event
 
     No column that gramercy writes has a newline in it, so the lines cannot be confused.
     """
-    # Hash the columns as they are, whatever type an edited row has: then the hash differs, instead of an
-    # error.
+    # Hash the columns as they are, whatever type an edited row has: then the hash differs, without an error.
     line = f"{chain}\n{number}\n{key}\n{step}\n{state}\n{at!r}\n{facts}\n{contents}\n{previous}"
     return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -170,7 +170,7 @@ class Run(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A form of a secret: what must stand before its place, how it begins there, and what it is.
+    """A form of a secret: the text before its place, its beginning there, and its value.
 
     Without a `value`, the secret is the quoted text whose opening quote `begin` matches.
     """
@@ -209,8 +209,7 @@ _NAME_FORMS = (
         rf"{_NO_NUMBER}[^\s\"'\\$-][^\s\"'\\]*+",
         _is_option,
     ),
-    # A line of YAML or of settings, or a header: a word with a digit. No type and hardly any name has a
-    # digit.
+    # A line of YAML or of settings, or a header: a word with a digit, which hardly any name or type has.
     Form(
         r"[\w-]{0,40}\s{0,9}[:=][ \t]{1,9}",
         rf"{_NO_NUMBER}(?=[^\s\"'\d]{{0,200}}+\d)[\w/+=@!#%^&*~$.-]{{6,1000}}+(?=[\"'\\\s,]|\Z)",
@@ -219,8 +218,7 @@ _NAME_FORMS = (
     Form(r"[\w-]{0,40}+>", r"[^<]{1,4000}+", _is_element),
     Form(r"ord\s{1,9}", r"\S++", _is_login),
 )
-# Keys that are recognised by their beginning. One pattern has them all, so that the text before is checked
-# once.
+# Keys recognised by their beginning. One pattern has them all, so that the text before is checked once.
 _KEYS = (
     r"(?:sk-|pypi-|glpat-|xapp-)[\w-]{16,}+",
     r"(?:gh[a-z]|github_pat|npm|hf|shp(?:at|ca|pa|ss)|lin_(?:api|oauth)|do[opr]_v1)_\w{20,}+",
@@ -323,7 +321,7 @@ def secret_at(text: str, place: int, forms: tuple[Compiled, ...], runs: Runs) ->
 
 
 def _fits(text: str, start: int, run: CompiledRun, runs: Runs) -> bool:
-    """Tell whether the run in which a value begins is followed by what must follow a value."""
+    """Tell whether the run in which a value begins has the ending that a value must have."""
     characters, most, after = run
     first, end = runs.get(characters.pattern, (0, 0))
     if not first <= start < end:

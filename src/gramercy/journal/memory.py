@@ -170,7 +170,7 @@ class MemoryJournal:
         return found[:most]
 
     def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
-        """Return what is remembered, oldest first; `after` is how many to leave out."""
+        """Return the recorded moves, oldest first; `after` is how many to skip."""
         rows = [row for row in self._rows.copy() if not key or row[0] == key]
         return [_entry(row) for row in rows[after : after + most]]
 
@@ -238,8 +238,7 @@ def moved(before: CallRecord, state: State, facts: Facts) -> CallRecord:
         now,
         joined(before.facts, facts),
         now if state is _AWAITING else before.asked_at,
-        # The caller of a call in doubt was told that its outcome is unknown. Now there is an answer to
-        # deliver.
+        # The caller of a call in doubt was told that the outcome is unknown; now there is an answer.
         before.delivered and before.state is not State.IN_DOUBT,
     )
 

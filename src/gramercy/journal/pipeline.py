@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from gramercy.journal.tables import Statement
 
-# Prepare a statement after two uses. Keep at most 200 of them: IN lists of different lengths are different
+# Prepare a statement after two uses. Keep at most 200: IN lists of different lengths are different
 # statements.
 FEW_USES, MOST_PREPARED = 2, 200
-# After so many seconds without an answer, the server counts as unreachable. A proxy may accept data and pass
+# After these seconds without an answer, the server counts as unreachable. A proxy may accept data and pass
 # nothing on, so that no keepalive of the network fails. A lock is waited for up to ten seconds; reading or
 # cleaning a whole journal takes minutes.
 SILENCE_SECONDS, LONG_SILENCE_SECONDS = 60.0, 900.0

@@ -37,7 +37,7 @@ ANSWERING = ("assistant", "summary")
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """A conversation, without what was said in it. Calls of the journal name it by its id."""
+    """A conversation, without its messages. Calls of the journal name it by its id."""
 
     id: str
     title: str

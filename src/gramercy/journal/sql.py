@@ -63,8 +63,7 @@ class SqlJournal(Tables):
         """Record a new call; return its key."""
         is_lasting = state in self.LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
         self._settle()
-        # Under one lock, so that the thread that renews the lease never sees a running call without its
-        # claim.
+        # Under one lock: the thread that renews the lease must never see a running call without its claim.
         with self._lock:
             key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
             if state is _EXECUTING:
@@ -268,7 +267,7 @@ class SqlJournal(Tables):
     def _settle(self) -> None:
         """Record ends that could not be recorded before; those that still cannot stay owed."""
         for key in list(self._owed):
-            # Another thread may record it: the thread of the lease, or one that begins a call.
+            # Another thread may record it: the thread of the lease, or a thread that begins a call.
             owed = self._owed.pop(key, None)
             if owed is None:
                 continue

@@ -62,14 +62,12 @@ class SqlSessions(Sessions):
         row = msgspec.structs.astuple(new)
         names = "id, title, agent, model, project, principal, at, changed_at, messages, token"
         marks = ", ".join("?" * 10)
-        # Two programs may begin it at the same moment: one waits for the other's commit, and is told that it
-        # lost.
+        # Two programs may begin it at once: one waits for the other's commit, and learns that it lost.
         statement = f"INSERT INTO sessions ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"  # noqa: S608 - our own names
 
         def begin() -> bool:
             self._change(statement, (*row, secret))
-            # After a lost answer the transaction is retried: the token tells whether this program made the
-            # row.
+            # After a lost answer the transaction is retried: the token tells whether we made the row.
             return bool(self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))[0][0] == secret)
 
         return self._write(begin)

@@ -39,8 +39,7 @@ BUSY_SECONDS = 10.0
 SHORT_WAIT_MS = 3
 # Every commit writes whole pages, one for each table and index it touches; a row has a few hundred bytes.
 PAGE_BYTES = 2_048
-# Pages in the log before a checkpoint writes them into the file, which costs two fsyncs: 8 MB, some 500
-# calls.
+# Pages in the log before a checkpoint, which costs two fsyncs, writes them to the file: 8 MB, some 500 calls.
 CHECKPOINT_PAGES = 4_000
 # The log grows while a process reads for long, for instance to verify; then it is truncated to this.
 LARGEST_LOG = 32 << 20

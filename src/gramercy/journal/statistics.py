@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 # A page of this many rows is one or two megabytes.
 PAGE = 5_000
-# The index covers the keys above 0. That bound comes last, since SQLite starts at the first bound that it
-# reads.
+# The index covers the keys above 0. That bound comes last: SQLite starts at the first bound that it reads.
 _MOVES = (
     "SELECT e.key, e.step, k.tool, k.at, e.state, e.at, e.facts FROM events e JOIN calls k ON k.key = e.key "
     "WHERE (e.key, e.step) > (?, ?) AND e.key > 0 ORDER BY e.key, e.step LIMIT ?"

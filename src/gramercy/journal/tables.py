@@ -115,8 +115,7 @@ _STORY = (
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
 )
 # The ends of chains that have grown since the last chain was opened, according to the latest events. Reading
-# all events would delay a process after a busy day. A chain that is left out is included when it has grown
-# again.
+# all events would delay a process after a busy day. A chain left out is included when it has grown again.
 _GROWN = (
     "SELECT chain, number, hash FROM chains WHERE chain = ? OR chain IN (SELECT chain FROM "
     "(SELECT e.chain, e.at FROM events e ORDER BY {} LIMIT 2000) AS latest WHERE at >= ?) ORDER BY chain"

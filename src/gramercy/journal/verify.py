@@ -127,8 +127,7 @@ class Verifier:
         # Half of the hash of every event, by chain, since openings name events of earlier chains.
         self._hashes: dict[int, bytearray] = {}
         self._halves = bytearray()
-        # The ends of other chains that openings name: "chain.number" and hash, and the first opening that
-        # does.
+        # The ends of other chains that openings name: "chain.number" and hash, and the first such opening.
         self._vouched: dict[tuple[str, str], str] = {}
 
     def add(self, row: Sequence[Any], *, with_contents: bool = True) -> None:  # noqa: C901 - see below

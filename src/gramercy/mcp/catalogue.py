@@ -130,7 +130,7 @@ class Catalog:
             try:
                 fill(self)
             except BaseException:
-                self._fill = fill  # the next one who looks is told as well
+                self._fill = fill  # the next look tries again, and raises too
                 raise
             self._is_filled = True
 

@@ -82,8 +82,7 @@ class Client:
         def settled(answer: asyncio.Future[dict[str, Any]]) -> None:
             timer.cancel()
             if self._questions is not None and self._questions.pop(name, None) is not None:
-                # The question was decided elsewhere or cancelled: no caller waits for it, so it should leave
-                # the screen.
+                # It was decided elsewhere or cancelled: no caller waits for it, so remove it from the screen.
                 problem = None if answer.cancelled() else answer.exception()
                 about = {"requestId": name, "reason": str(problem or "no answer is needed any more")}
                 channel.send(notification("notifications/cancelled", about))

@@ -206,8 +206,7 @@ class Conversation:
             # Work that the handler left behind must not wait for answers that cannot come any more.
             for question in self.questions.values():
                 question.answer.cancel()
-            # The task's context holds the call: without this every call would be left to the garbage
-            # collector.
+            # The task's context holds the call: without this, only the garbage collector would free it.
             self.call.conversation = None
 
     def _end(self, outcome: Any) -> None:

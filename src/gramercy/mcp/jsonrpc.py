@@ -247,7 +247,7 @@ def invalid_params(problem: str, data: object = None) -> ProtocolError:
 
 
 def too_long(limit: int, beginning: bytes) -> bytes:
-    """Answer a frame of which only the beginning was kept; its id may be lost."""
+    """Answer a frame after only its beginning was kept; its id may be lost."""
     error = _invalid(f"a message has at most {limit:,} bytes; send less at a time")
     return failure(error, id_at_start(beginning))
 
