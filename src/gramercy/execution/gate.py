@@ -554,7 +554,7 @@ class ApprovalGate:
             if ends_pipeline(error):
                 raise
             text = error_text(error)
-            # Errors of the tool itself say what is wrong with the target; other errors do not.
+            # A tool's own errors say what is wrong with the target; the executor's and Python's do not.
             if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
                 text = f"the state of its target cannot be told ({text})"
             raise _RefusalError(f"{tool.name} was not run: {text}") from None
