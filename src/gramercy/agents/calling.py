@@ -208,7 +208,7 @@ class Calls:
             yield group
 
     def _may_overlap(self, call: ModelCall) -> bool:
-        """Tell whether a call may run concurrently: it is safe, and the person need not be asked about it."""
+        """Tell if a call may run concurrently: it is safe, and no person gets two questions at once."""
         tool = self._executor.settings.registry.find(call.name)
         if tool is None or tool.safety_level is not Safety.SAFE or self._executor.policy.may_ask(tool):
             return False

@@ -138,7 +138,7 @@ def places_of(error: BaseException, function: Any) -> list[str]:
 
 
 def _short(file: str) -> str:
-    """Return a file name relative to the directory of this process, as a person would write it."""
+    """Return a short file name: from its installed package, or relative to the working directory."""
     here = f"{Path.cwd()}/"
     installed = file.rpartition("/site-packages/")[2]
     return installed if installed != file else file.removeprefix(here)

@@ -209,7 +209,7 @@ _NAME_FORMS = (
         rf"{_NO_NUMBER}[^\s\"'\\$-][^\s\"'\\]*+",
         _is_option,
     ),
-    # A line of YAML or of settings, or a header: a word with a digit, which hardly any name or type has.
+    # A line of YAML or of settings, or a header: a word with a digit, which no type and hardly any name has.
     Form(
         r"[\w-]{0,40}\s{0,9}[:=][ \t]{1,9}",
         rf"{_NO_NUMBER}(?=[^\s\"'\d]{{0,200}}+\d)[\w/+=@!#%^&*~$.-]{{6,1000}}+(?=[\"'\\\s,]|\Z)",
