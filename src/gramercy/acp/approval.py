@@ -1,6 +1,6 @@
 """Ask the person at an editor: whole calls, edits hunk by hunk, other arguments where the editor has forms.
 
-A person sees all of a call before it runs. What the editor does not answer is not approved.
+A person sees all of a call before it runs. A question without an answer of the editor is not approved.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.hunks import Hunk
 
-# A person goes through no more questions than this for one edit; a larger one is asked about as a whole.
+# A person answers no more questions than this for one edit; a larger edit is asked about as a whole.
 MOST_HUNKS = 20
-# A person who cannot write the arguments in three tries is better served by the model.
+# If a person cannot write the arguments in three tries, the model should do it.
 MOST_TRIES = 3
 ONCE, ALWAYS, EDIT, REJECT = "once", "always", "edit", "reject"
-# Of an edit that is asked about hunk by hunk: this one and all after it.
+# For an edit that is asked about hunk by hunk: this hunk and all after it.
 ALLOW_REST, REST = "allow-rest", "reject-rest"
 TAKEN = frozenset({ONCE, ALWAYS, ALLOW_REST})
 _FIELDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
 class EditorApprover:
-    """The approval handler of one session. What the person always allows holds for this session alone."""
+    """The approval handler of one session. "Always allow" applies to this session only."""
 
     def __init__(
         self, editor: Editor, session: str, view: Callable[[ApprovalRequest], Awaitable[CallView]]
@@ -48,7 +48,7 @@ class EditorApprover:
         self._session = session
         self._view = view
         self._allowed: set[tuple[str, str]] = set()
-        # An editor shows one question at a time; calls side by side have to wait for each other.
+        # An editor shows one question at a time, so concurrent calls have to wait for each other.
         self._turn = asyncio.Lock()
 
     async def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
@@ -71,10 +71,10 @@ class EditorApprover:
         return f"person at {self._editor.name}"
 
     async def _decided(self, view: CallView, request: ApprovalRequest) -> Decision:
-        # A file is read for it.
+        # This reads a file.
         texts = await asyncio.to_thread(request.tool.proposed_edit, request.arguments)
         hunks = split(*texts) if texts is not None else []
-        # They may have been edited since the model wrote them.
+        # The arguments may have been edited since the model wrote them.
         view.arguments = dict(request.arguments)
         view.diffs, places = differences(str(request.effect_data.get("difference", "")), _base(request, view))
         view.locations = places or view.locations
@@ -95,7 +95,7 @@ class EditorApprover:
     async def _by_hunks(
         self, view: CallView, request: ApprovalRequest, texts: tuple[str, str], hunks: list[Hunk]
     ) -> Decision:
-        """Ask about one hunk after the other; nothing is changed before the last."""
+        """Ask about one hunk after the other; nothing is changed before the last answer."""
         before, taken = lines(texts[0]), set()
         self._editor.update(self._session, view.changed("pending", view.diffs))
         for hunk in hunks:
@@ -111,7 +111,7 @@ class EditorApprover:
             if chosen == ALWAYS:
                 self._allowed.add(_subject(request))
             if chosen in {ALWAYS, ALLOW_REST}:
-                # From here on: what was rejected before stays rejected. All of it was shown before the first.
+                # Hunks rejected before stay rejected. All of it was shown before the first question.
                 taken |= {each.number for each in hunks if each.number > hunk.number}
             if chosen in {ALWAYS, ALLOW_REST, REST}:
                 break
@@ -135,7 +135,7 @@ class EditorApprover:
         return Approved(self._by, "from now on always allowed in this session", request.text())
 
     async def _edited(self, view: CallView, request: ApprovalRequest) -> Decision:
-        """Have the person change the arguments; what they would do is then asked about again."""
+        """Have the person change the arguments; then ask again, with the effect of the new ones."""
         fault = ""
         for _ in range(MOST_TRIES):
             answer = await self._editor.ask("elicitation/create", self._form(view, request, fault))
@@ -173,24 +173,25 @@ async def ask_permission(
     content: list[dict[str, Any]],
     options: list[dict[str, Any]],
 ) -> str:
-    """Return the option that the person has chosen; empty when the question was dismissed."""
+    """Return the option that the person has chosen; empty if the question was dismissed."""
     params = {"sessionId": session, "toolCall": view.asked(content), "options": options}
     answer = (await editor.ask("session/request_permission", params)).get("outcome")
     chosen = answer.get("optionId") if isinstance(answer, dict) else None
-    # What was not offered is not chosen, whatever the editor says.
+    # Accept only an option that was offered, whatever the editor says.
     offered: set[str] = {option["optionId"] for option in options}
     return chosen if isinstance(chosen, str) and chosen in offered else ""
 
 
 def option(name: str, title: str, kind: str) -> dict[str, Any]:
-    """Return something to choose. The kind only tells an editor which symbol or key to use."""
+    """Return an option to choose. The kind only tells an editor which symbol or key to use."""
     return {"optionId": name, "name": title, "kind": kind}
 
 
 def _base(request: ApprovalRequest, view: CallView) -> str:
-    """Return the directory that paths of a difference are relative to.
+    """Return the directory that the paths of a diff are relative to.
 
-    By the real place of the call: the model has many ways to write a path, and a person may have edited it.
+    It comes from the real place of the call: the model has many ways to write a path, and a person may have
+    edited it.
     """
     for place in request.places.values():
         if not place.trouble:
@@ -202,7 +203,7 @@ def _base(request: ApprovalRequest, view: CallView) -> str:
 
 
 def _subject(request: ApprovalRequest) -> tuple[str, str]:
-    """Return what «always» is about: a tool, and the file that it changes, under its real name."""
+    """Return the scope of "always": a tool, and the real name of the file that it changes."""
     if "path" in request.places:
         return request.tool.name, request.places["path"].name
     path = request.arguments.get("path")
@@ -210,7 +211,7 @@ def _subject(request: ApprovalRequest) -> tuple[str, str]:
 
 
 def _options(request: ApprovalRequest, *, can_edit: bool = False, hunk: str = "") -> list[dict[str, Any]]:
-    """Return what the person can choose from."""
+    """Return the options that the person can choose from."""
     name, path = _subject(request)
     always = f"Always allow {name}{f' of {path}' if path else ''} in this session"
     found = [(ONCE, f"Apply hunk {hunk}" if hunk else "Allow once", "allow_once")]
@@ -227,7 +228,7 @@ def _options(request: ApprovalRequest, *, can_edit: bool = False, hunk: str = ""
 
 
 def _question(request: ApprovalRequest, *, with_difference: bool) -> str:
-    """Write the call; the difference only where the editor does not show it by itself, or something hides."""
+    """Write the call; with the diff only if the editor does not show it or hidden characters are in it."""
     difference = str(request.effect_data.get("difference", ""))
     if with_difference or not difference or revealed(difference) != difference:
         return request.text()
@@ -247,7 +248,7 @@ def _dismissed() -> Denied:
 
 
 def _field(schema: Any, value: Any) -> dict[str, Any]:
-    """Return the field for an argument; what a form has no field for is written as JSON."""
+    """Return the field for an argument; if a form has no field of its type, the value is written as JSON."""
     described = schema if isinstance(schema, dict) else {}
     kind = _FIELDS.get(str(described.get("type")))
     about = str(described.get("description", ""))
@@ -259,7 +260,7 @@ def _field(schema: Any, value: Any) -> dict[str, Any]:
 
 
 def _read_form(request: ApprovalRequest, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that were filled in, checked; what was left out stays as it was."""
+    """Return the arguments from the form, validated; arguments left out stay unchanged."""
     properties = request.tool.schema.get("properties", {})
     edited = dict(request.arguments)
     for name, value in content.items():

@@ -1,6 +1,6 @@
-"""What the protocol needs of those who join it to an agent, and how the messages of an editor are read.
+"""The interface between the protocol and an agent's host, and the parsing of an editor's messages.
 
-Nothing here knows how an agent gets its tools, or what an editor shows.
+This module knows neither how an agent gets its tools nor what an editor shows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
-# The only version that there is of the stable protocol.
+# The only version of the stable protocol.
 PROTOCOL = 1
-# The code for a request that its sender has called off.
+# The code for a request that its sender has cancelled.
 CANCELLED = -32800
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -42,11 +42,11 @@ class Mode(Protocol):
 
     @property
     def does(self) -> str:
-        """What the mode does, in one line."""
+        """A description of the mode in one line."""
 
 
 class Place(Protocol):
-    """An agent at work in one directory, with its tools, the guard and a model."""
+    """A working agent in one directory, with its tools, the guard and a model."""
 
     @property
     def project(self) -> str:
@@ -54,7 +54,7 @@ class Place(Protocol):
 
     @property
     def agent(self) -> Agent:
-        """The agent as it runs now."""
+        """The agent in its present form."""
 
     @property
     def library(self) -> ToolLibrary:
@@ -62,22 +62,22 @@ class Place(Protocol):
 
     @property
     def workspace(self) -> Workspace | None:
-        """The files that the tools work on, if they do."""
+        """The files that the tools work on, if any."""
 
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model."""
 
     def use_model(self, name: str) -> None:
-        """Let another model answer from now on; a GramercyError says why it cannot."""
+        """Use another model from now on; a GramercyError says why it cannot."""
 
     def mentions(self, conversation: Callable[[], Sequence[Message]]) -> Mentions:
-        """Return what resolves the mentions of a message."""
+        """Return the resolver of a message's mentions."""
 
     def use_mode(self, mode: Any) -> None:
-        """Ask as much as a mode of the host says from now on."""
+        """Ask for approval as this mode of the host says, from now on."""
 
     def add_tools(self, tools: Iterable[Tool]) -> list[str]:
-        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        """Add tools of other servers; return which cannot be used, and why."""
 
     def stream(
         self,
@@ -90,24 +90,24 @@ class Place(Protocol):
         """Run the agent on a message; the last event is Finished."""
 
     async def aclose(self) -> None:
-        """Let the providers go."""
+        """Close the providers."""
 
 
 class Rewinding(Protocol):
-    """The points of a conversation that can be gone back to, with image and files."""
+    """The points of a conversation that can be restored, with image and files."""
 
     def mark(self, messages: int) -> None:
-        """Note where things stand before a message; that may start an image."""
+        """Note the present state before a message; that may start an image."""
 
     def forget(self) -> None:
-        """Begin with another conversation."""
+        """Switch to another conversation."""
 
     def back(self, left: int, said: Sequence[Message], states: dict[str, str]) -> list[str]:
-        """Take back what came of the last message, after the talk; return what is to be told."""
+        """Undo the effects of the last message, after the talk was cut; return messages for the person."""
 
 
 class Host(Protocol):
-    """Who opens places for the sessions of an editor, and remembers what was said in them."""
+    """Opens places for the sessions of an editor, and stores their conversations."""
 
     @property
     def agent(self) -> str:
@@ -119,29 +119,29 @@ class Host(Protocol):
 
     @property
     def modes(self) -> Sequence[Mode]:
-        """The modes that a person can choose from, the usual one first."""
+        """The modes that a person can choose from, the default first."""
 
     def rewinding(self, place: Any) -> Rewinding:
-        """Return what takes back what was done in a place."""
+        """Return the object that undoes changes in a place."""
 
     def open(
         self, project: str, approver: ApprovalHandler, tell: Callable[[str], object]
     ) -> AbstractContextManager[Place]:
-        """Give a place in this directory, whose calls this handler is asked about; it ends with the block.
+        """Open a place in this directory, with this approval handler; it ends with the block.
 
-        `tell` gets what the person should know about it.
+        `tell` gets messages for the person about it.
         """
 
 
 class EnvVariable(msgspec.Struct, frozen=True):
-    """A variable for the program of a server; also a header for the address of one."""
+    """An environment variable for a server's program; also a header for a server's address."""
 
     name: str
     value: str
 
 
 class ServerWords(msgspec.Struct, frozen=True):
-    """An MCP server that the editor hands over: a program, or an address."""
+    """An MCP server that the editor passes on: a program, or an address."""
 
     name: str
     type: str = "stdio"
@@ -182,7 +182,7 @@ class SessionParams(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ListParams(msgspec.Struct, frozen=True, rename="camel"):
-    """`session/list`; `cursor` is where the last page ended."""
+    """`session/list`; `cursor` is the end of the last page."""
 
     cwd: str | None = None
     cursor: str | None = None
@@ -203,7 +203,7 @@ class ModeParams(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_params(params: Any, kind: type[S]) -> S:
-    """Return parameters as their type has them, or raise ProtocolError saying what is wrong."""
+    """Decode parameters into their type, or raise ProtocolError saying what is wrong."""
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The editor at the other end: what it can do, what it is told, and what it is asked."""
+"""The editor at the other end: its capabilities, updates to it, and questions to it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Channel
     from gramercy.mcp.jsonrpc import Message
 
-# An editor has the text at hand; one that does not answer must not hold up a tool.
+# An editor has the text at hand; if it does not answer, a tool must not wait for it.
 READ_SECONDS = 5.0
-# Of a name or an error of the editor's, in our own sentences.
+# The length of the editor's name or error in our own sentences.
 LONGEST_NAME = 80
 LONGEST_TROUBLE = 300
 
@@ -37,7 +37,7 @@ class Editor:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     def introduce(self, info: dict[str, Any] | None, capabilities: dict[str, Any] | None) -> None:
-        """Take in what the editor says of itself."""
+        """Store the editor's description of itself."""
         named = (info or {}).get("title") or (info or {}).get("name")
         if isinstance(named, str) and named.strip():
             self.name = " ".join(named.split())[:LONGEST_NAME]
@@ -51,13 +51,13 @@ class Editor:
         return found is not None and found is not False
 
     def update(self, session: str, update: dict[str, Any]) -> None:
-        """Tell what happens in a session."""
+        """Tell the editor what happens in a session."""
         self._send(notification("session/update", {"sessionId": session, "update": update}))
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the editor's answer, or raise ExecutionError when it has none.
+        """Return the editor's answer, or raise ExecutionError if it has none.
 
-        A question that is given up is withdrawn, so that nobody answers it any more.
+        A cancelled question is withdrawn, so that the person no longer sees it.
         """
         if self.channel is None:
             raise ExecutionError(f"{self.name} has gone")
@@ -76,7 +76,7 @@ class Editor:
         return found
 
     def answered(self, message: Message) -> None:
-        """Take in an answer; one to a question that was given up is dropped."""
+        """Take an answer; an answer to a cancelled question is dropped."""
         answer = self._waiting.get(message.id) if isinstance(message.id, int) else None
         if answer is None or answer.done():
             return
@@ -86,7 +86,7 @@ class Editor:
             answer.set_exception(ExecutionError(f"{self.name} cannot be asked: {_told(message.error)}"))
 
     def leave(self) -> None:
-        """Let those go who wait for an answer: the editor is gone."""
+        """Fail the pending questions: the editor is gone."""
         self.channel = None
         for answer in self._waiting.values():
             if not answer.done():
@@ -98,9 +98,9 @@ class Editor:
 
 
 class EditorFiles:
-    """The files of a project as the editor has them in one session, with what is not saved yet.
+    """The files of a project as the editor has them in one session, including unsaved changes.
 
-    Made on the thread of the event loop; tools ask from threads of their own.
+    It is made on the thread of the event loop; tools call it from threads of their own.
     """
 
     def __init__(self, editor: Editor, session: str) -> None:
@@ -111,22 +111,22 @@ class EditorFiles:
 
     @property
     def name(self) -> str:
-        """The editor, as a person calls it."""
+        """The name of the editor for people."""
         return self._editor.name
 
     async def read(self, path: Path) -> str | None:
-        """Return the text of a file; None where the editor does not tell."""
+        """Return the text of a file; None if the editor does not have it."""
         params = {"sessionId": self._session, "path": str(path)}
         try:
             async with asyncio.timeout(READ_SECONDS):
                 found = (await self._editor.ask("fs/read_text_file", params)).get("content")
         except (ExecutionError, TimeoutError):
-            # There is no such file, or it is no text: then the tools say so themselves.
+            # There is no such file, or it is not text: then the tools say so themselves.
             return None
         return found if isinstance(found, str) else None
 
     def text(self, path: Path) -> str | None:
-        """Return the same to a thread that waits for it."""
+        """Return the same from a thread, blocking it."""
         if threading.get_ident() == self._thread or self._loop.is_closed():
             return None
         reading = asyncio.run_coroutine_threadsafe(self.read(path), self._loop)

@@ -1,6 +1,6 @@
 """The agent's side of the Agent Client Protocol: which method does what, for one editor on one stream.
 
-Every frame gets its answer, whatever is wrong with it. Nothing here knows what the frames come through.
+Every frame gets its answer, even if it is invalid. This module knows no transport.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("gramercy.acp")
 # Each has tools, a journal and maybe an image; an editor that opens more does not close them.
 MOST_SESSIONS = 32
-# What an editor shows in a list before somebody asks for more.
+# How many sessions an editor lists before a person asks for more.
 PAGE = 50
 CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": True, "sse": False},
-    # Forks are not in the stable protocol yet; editors that do not know the word pass over it.
+    # Forks are not in the stable protocol yet; editors that do not know the word ignore it.
     "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
 }
 
 
 class AcpEngine:
-    """Serves one editor. It is a Receiver, as the transport wants it."""
+    """Serves one editor. It is a Receiver for the transport."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -85,7 +85,7 @@ class AcpEngine:
         }
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
-        """Take one frame and return its answer, or what gives it."""
+        """Take one frame and return its answer, or an awaitable of it."""
         self._editor.channel = channel or peer.channel
         received = read_frame(frame)
         if isinstance(received, SilentFrameError):
@@ -103,14 +103,14 @@ class AcpEngine:
         return self._answered(received)
 
     def close(self, peer: Peer) -> None:
-        """Forget the editor; the transport cancels what is under way."""
+        """Forget the editor; the transport cancels the pending requests."""
         del peer
         self._editor.leave()
         for session in self._sessions.values():
             session.cancel()
 
     def end(self) -> None:
-        """End the places of all sessions; for when nothing is served any more."""
+        """End the places of all sessions, when nothing is served any more."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
@@ -148,7 +148,7 @@ class AcpEngine:
         return await method({} if message.params is UNSET else message.params)
 
     def _notified(self, message: Message) -> None:
-        """Take a notification; what is wrong with it has nobody to be told."""
+        """Take a notification; an invalid one is ignored, since notifications get no answer."""
         params = {} if message.params is UNSET else message.params
         if message.method == "session/cancel":
             session = self._sessions.get(str(params.get("sessionId")))
@@ -210,14 +210,14 @@ class AcpEngine:
         return await self._opened(talk, project, given.mcp_servers)
 
     async def _fork(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Open a session that goes on from another one, which stays as it is."""
+        """Open a session that continues from another one, which stays as it is."""
         given = read_params(params, LoadParams)
         project, sessions = _directory(given.cwd), self._host.sessions
         record, known = self._record(given.session_id), self._sessions.get(given.session_id)
         if record is None and known is None:
             raise _unknown(given.session_id)
         if record is None or not record.messages:
-            # Nothing was said yet that could be copied.
+            # There are no messages to copy yet.
             return await self._new(params)
         name = fork_session(sessions, record.id)
         try:
@@ -283,7 +283,7 @@ class AcpEngine:
         return found
 
     def _record(self, name: str) -> SessionRecord | None:
-        """Return a conversation with this agent; one with another is none of this editor's business."""
+        """Return a conversation with this agent; those with other agents are not this editor's."""
         found = self._host.sessions.session(name)
         return found if found is not None and found.agent == self._host.agent else None
 
@@ -295,7 +295,7 @@ class AcpEngine:
 def _directory(cwd: str) -> str:
     if not os.path.isabs(cwd):  # noqa: PTH117 - as below
         raise invalid_params(f"cwd must be an absolute path, not {cwd!r:.100}")
-    # Unlike a Path it says no to what cannot be a path, such as one with a NUL or one that is too long.
+    # Unlike Path, it returns False for an impossible path, such as one with a NUL or one that is too long.
     if not os.path.isdir(cwd):  # noqa: PTH112
         raise invalid_params(f"there is no directory {cwd!r:.200}")
     return _real(cwd)
@@ -329,6 +329,6 @@ def _unknown(name: str) -> ProtocolError:
 
 
 def _failure_of(error: GramercyError) -> ProtocolError:
-    """Return what an editor is told of a request that failed; it shows the message to the person."""
+    """Return the error for a failed request; the editor shows its message to the person."""
     code = Code.INVALID_PARAMS if isinstance(error, InvalidMessageError) else Code.INTERNAL_ERROR
     return ProtocolError(code, str(error), {"type": type(error).__name__})

@@ -1,6 +1,6 @@
-"""What a person sends from an editor: a message of words and files, or a command after a slash.
+"""The input of a person from an editor: a message of words and files, or a command after a slash.
 
-A command does something with the conversation; it is not a part of it.
+A command acts on the conversation; it is not a part of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gramercy.acp.base import Place, Rewinding
     from gramercy.agents.talks import SessionTalk
 
-# As with files that are mentioned in a message: about 16,000 tokens each.
+# As for files that are mentioned in a message: about 16,000 tokens each.
 LONGEST_FILE = 50_000
 
 
@@ -31,9 +31,9 @@ async def message_of(
     read: Callable[[Path], Awaitable[str | None]],
     resolve: Callable[[str], Awaitable[str]],
 ) -> str:
-    """Return the message; `read` gives the text of a file, as the editor has it, or None.
+    """Return the message; `read` returns the text of a file as the editor has it, or None.
 
-    `resolve` adds what the words themselves mention.
+    `resolve` adds the mentions in the words themselves.
     """
     parts: list[str] = []
     files: list[str] = []
@@ -62,7 +62,7 @@ async def message_of(
 
 
 def _named(uri: str) -> str:
-    """Name a file within the words; as code, so that it is not taken for a mention of its own."""
+    """Name a file within the words; as code, so that it is not taken for a mention."""
     return f"`{_shown(uri).replace('`', '')}`"
 
 
@@ -74,11 +74,11 @@ def _text(block: dict[str, Any], name: str) -> str:
 
 
 def path_of(uri: str) -> Path | None:
-    """Return the file of an address; None where it is no file of this machine."""
+    """Return the file of an address; None if it is not a file of this machine."""
     try:
         found = urlsplit(uri)
     except ValueError:
-        # Such as half of an IPv6 address.
+        # For example, half of an IPv6 address.
         return None
     return Path(unquote(found.path)) if found.scheme == "file" and found.path.startswith("/") else None
 
@@ -108,12 +108,12 @@ COMMANDS = {
     MODEL: "Let another model answer from now on",
 }
 HINTS = {MODEL: "PROVIDER/ID, such as OpenAI/gpt-4o-mini"}
-# Of a message that was taken back, to know it by.
+# The quoted length of a message that was taken back, so that a person recognises it.
 LONGEST_QUOTED = 80
 
 
 def commands_update() -> dict[str, Any]:
-    """Return the update by which an editor offers them."""
+    """Return the update by which an editor offers the commands."""
     listed: list[dict[str, Any]] = [
         {"name": name, "description": text} | ({"input": {"hint": HINTS[name]}} if name in HINTS else {})
         for name, text in COMMANDS.items()
@@ -122,7 +122,7 @@ def commands_update() -> dict[str, Any]:
 
 
 def command_of(blocks: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """Return the command that a message is, and what stands after it; both empty where it is a message."""
+    """Return the command of a message and the text after it; both empty if it is not a command."""
     text = blocks[0].get("text") if len(blocks) == 1 and blocks[0].get("type") == "text" else None
     if not isinstance(text, str) or not text.lstrip().startswith("/"):
         return "", ""
@@ -132,14 +132,14 @@ def command_of(blocks: Sequence[dict[str, Any]]) -> tuple[str, str]:
 
 
 async def do_command(command: tuple[str, str], place: Place, talk: SessionTalk, rewinding: Rewinding) -> str:
-    """Do what a command says; return what is told about it."""
+    """Run a command; return a message about it."""
     name, rest = command
     if name == MODEL:
         if rest:
             place.use_model(rest)
         return f"{place.agent.model} answers."
     if name == UNDO:
-        # Going back in an image, and writing files, takes a while.
+        # Restoring an image and writing files takes a while.
         return await _to_its_end(asyncio.to_thread(_undo, talk, rewinding))
     model = place.agent.model
     made = await compact(talk, place.provider(model), model)
@@ -148,7 +148,7 @@ async def do_command(command: tuple[str, str], place: Place, talk: SessionTalk, 
 
 
 async def _to_its_end(work: Coroutine[Any, Any, str]) -> str:
-    """Wait for what must not be left half done, also when it is cancelled; then say so."""
+    """Await work that must not be left half done, even if cancelled; then note that in its message."""
     running, is_cancelled = asyncio.ensure_future(work), False
     while not running.done():
         try:

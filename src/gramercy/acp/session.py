@@ -1,6 +1,6 @@
-"""One conversation of an editor with an agent: messages, what is shown of their runs, modes, its end.
+"""One conversation of an editor with an agent: messages, the display of their runs, modes, its end.
 
-An editor can hand MCP servers over with a session. Tools that a person has accepted before (`gramercy foreign
+An editor can pass MCP servers on with a session. Tools that a person has accepted before (`gramercy foreign
 accept`) are used as they are. New tools are shown to the person, once for each server, and accepted for this
 session alone; every call of them asks.
 """
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from gramercy.mcp.foreign import Definition, ForeignServer, Review
     from gramercy.tools.tool import Tool
 
-# A model's reason to stop, in the words of the protocol, where it is another one than the end of the turn.
+# A model's reason to stop, in the words of the protocol, unless it is the end of the turn.
 REASONS = {"length": "max_tokens", "refused": "refusal"}
 BUSY_SESSION = "a message of this session is being answered: wait for that, or cancel it"
-# For a run that was cancelled to put its conversation in order.
+# For a cancelled run to leave its conversation consistent.
 ENDING_SECONDS = 5.0
-# Seconds after which an editor is told of commands: its session is then known to it.
+# Seconds after which an editor is told of commands: it then knows its session.
 AFTERWARDS = 0.01
-# Steps of the event loop from the event that a call has begun to the one that shows it; more than it takes.
+# Steps of the event loop from the event that a call has begun until it is shown; more than it takes.
 MOST_STEPS = 100
 
 
@@ -67,7 +67,7 @@ class EditorSession:
         self._servers: HandedServers | None = None
         self._has_title = bool(talk.conversation)
         self._cost: float | None = 0.0
-        # What was told while it was opened, before the editor knew the session.
+        # Messages from its opening, before the editor knew the session.
         self._remarks: list[str] = []
         self._run: asyncio.Future[str] | None = None
         self._is_stopped = False
@@ -76,12 +76,12 @@ class EditorSession:
 
     @property
     def place(self) -> Place:
-        """Where it works; there once it was opened."""
+        """The place of work; set once the session is open."""
         assert self._place is not None  # noqa: S101 - opened before it is known to the engine
         return self._place
 
     async def open(self, host: Host, project: str, servers: Sequence[ServerWords]) -> None:
-        """Open the place of work; that may load files of the user's, which takes a while."""
+        """Open the place of work; that may load files of the user, which takes a while."""
         self._servers = HandedServers(servers, project) if servers else None
         approver = EditorApprover(self._editor, self.id, self._asked_view)
         opened = host.open(project, approver, self._remarks.append)
@@ -89,11 +89,11 @@ class EditorSession:
         try:
             self._place = await asyncio.shield(entering)
         except asyncio.CancelledError:
-            # The thread goes on: what it opens is closed as soon as it is there.
+            # The thread continues: its place is closed as soon as it is open.
             entering.add_done_callback(self._unwanted)
             raise
         self._rewinding = host.rewinding(self._place)
-        # The editor must know the session before it hears of it.
+        # The editor must know the session before it gets messages about it.
         asyncio.get_running_loop().call_later(AFTERWARDS, self._editor.update, self.id, commands_update())
         if self._servers is not None:
             self._stack.callback(self._servers.close)
@@ -105,13 +105,13 @@ class EditorSession:
             entered.get_loop().run_in_executor(None, self.close)
 
     def catch_up(self, talk: SessionTalk) -> None:
-        """Take the conversation as it is kept now, where another program has gone on with it meanwhile."""
+        """Reload the recorded conversation, if another program has continued it meanwhile."""
         if _words(talk) != _words(self.talk):
             self.talk = talk
             self._rewinding.forget()
 
     async def prompt(self, blocks: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-        """Answer one message; returns why it ended."""
+        """Answer one message; return why it ended."""
         if self._run is not None:
             raise ProtocolError(Code.INVALID_REQUEST, BUSY_SESSION)
         self._is_stopped = False
@@ -125,20 +125,20 @@ class EditorSession:
                 raise
             return {"stopReason": "cancelled"}
         else:
-            # A command that must not be left half done comes to its end all the same.
+            # A command that must not be left half done is completed all the same.
             return {"stopReason": "cancelled" if self._is_stopped else reason}
         finally:
             self._run = None
             self._end_views()
 
     def cancel(self) -> None:
-        """Stop the answer; what was said and done so far stays."""
+        """Stop the answer; messages and effects so far stay."""
         if self._run is not None:
             self._is_stopped = True
             self._run.cancel()
 
     def set_mode(self, name: str) -> None:
-        """Go on in another mode, from the next message on."""
+        """Change the mode, from the next message on."""
         if name not in self.modes:
             raise invalid_params(f"there is no mode {name!r:.60}: expected {', '.join(self.modes)}")
         self.mode = self.modes[name]
@@ -150,7 +150,7 @@ class EditorSession:
         return self._run is not None
 
     async def end(self) -> None:
-        """Stop the answer, let the providers go, and end what it works with."""
+        """Stop the answer, close the providers, and end the place of work."""
         run = self._run
         if run is not None:
             self.cancel()
@@ -160,7 +160,7 @@ class EditorSession:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """End what it works with, and wait for that."""
+        """End the place of work, and wait for that."""
         self._stack.close()
 
     async def _answer(self, blocks: tuple[dict[str, Any], ...]) -> str:
@@ -188,9 +188,9 @@ class EditorSession:
         return reason
 
     async def _resolved(self, text: str) -> str:
-        """Return what the person has typed, with what it mentions."""
+        """Return the person's text, with the contents of its mentions."""
         mentions = self.place.mentions(lambda: self.talk.conversation)
-        # An image may be asked.
+        # This may query an image.
         found = await asyncio.to_thread(mentions.resolve, text)
         for note in found.notes:
             self._notice(note)
@@ -200,7 +200,7 @@ class EditorSession:
         return None if self._files is None else await self._files.read(path)
 
     async def _join_servers(self) -> None:
-        """Give the agent the tools of the servers that the editor has handed over, once."""
+        """Give the agent the tools of the servers that the editor has passed on, once."""
         servers, self._servers = self._servers, None
         if servers is not None:
             found = await servers.tools(self._accepted, self._notice)
@@ -208,7 +208,7 @@ class EditorSession:
                 self._notice(line)
 
     async def _accepted(self, server: str, reviews: Sequence[Review]) -> bool:
-        """Have the person look at tools that nobody has accepted yet."""
+        """Have the person review tools that were not accepted yet."""
         view = CallView(f"server-{server}", one_line(f"Use the tools of the MCP server {server}"))
         self._editor.update(self.id, view.begun("pending"))
         content = [text_content("\n\n".join(review.text() for review in reviews))]
@@ -224,7 +224,7 @@ class EditorSession:
         return chosen == "once"
 
     def _notice(self, text: str) -> None:
-        """Tell the person something that is no part of the answer."""
+        """Tell the person something that is not part of the answer."""
         if self._editor.can("session", "notices"):
             notice = {"sessionUpdate": "notice", "severity": "warning", "title": text}
             self._editor.update(self.id, notice)
@@ -239,7 +239,7 @@ class EditorSession:
             )
 
     def _show_usage(self, event: TurnEnded) -> None:
-        """Show how full the window of the model is, and what the session has cost since it was opened."""
+        """Show how full the model's window is, and the cost of the session since it was opened."""
         known = self._cost is not None and event.cost is not None
         self._cost = (self._cost or 0.0) + (event.cost or 0.0) if known else None
         size = context_window(self.place.agent.model)
@@ -258,7 +258,7 @@ class EditorSession:
         self._editor.update(self.id, chunk("agent_message", text))
 
     def _show(self, event: AgentEvent) -> None:
-        """Tell the editor of an event of the run."""
+        """Show an event of the run in the editor."""
         if isinstance(event, TextPart):
             self._tell(event.text)
         elif isinstance(event, ThoughtPart):
@@ -277,12 +277,12 @@ class EditorSession:
             del self._views[event.call.id, event.depth]
 
     def _show_plan(self, event: CallBegun | CallEnded) -> None:
-        """Show the plan of an agent as what it is, not as a call; one that cannot be used is not shown."""
+        """Show the plan of an agent as a plan and not as a call; an invalid plan is not shown."""
         if isinstance(event, CallEnded) and event.result.success:
             self._editor.update(self.id, plan_update(event.call))
 
     def _view(self, call: ModelCall, depth: int = 0, agent: str = "") -> CallView:
-        """Return the view of a call; one that the editor does not know yet is shown to it."""
+        """Return the view of a call; show the call first if the editor does not know it yet."""
         known = self._views.get((call.id, depth))
         if known is not None:
             return known
@@ -294,13 +294,13 @@ class EditorSession:
         return made
 
     async def _asked_view(self, request: ApprovalRequest) -> CallView:
-        """Return the view of the call that is asked about; a nested agent may have one of the same id."""
+        """Return the view of the call in question; a nested agent may have a call of the same id."""
         name = _spelt(request.tool.name)
         for _ in range(MOST_STEPS):
             for (known, _depth), view in self._views.items():
                 if known == request.call_id and _spelt(view.name) == name:
                     return view
-            # The event that it has begun is on its way.
+            # The event of its beginning is still on its way.
             await asyncio.sleep(0)
         arguments = msgspec.json.encode(request.arguments).decode()
         return self._view(ModelCall(request.call_id, request.tool.name, arguments))
@@ -309,14 +309,14 @@ class EditorSession:
         return self.place.library.get(name)
 
     def _end_views(self) -> None:
-        """Show calls as ended that were cut off."""
+        """Show interrupted calls as ended."""
         for view in self._views.values():
             result = ToolResult("", success=False, error="It was stopped.")
             self._editor.update(self.id, view.ended(result))
         self._views.clear()
 
     def replay(self) -> None:
-        """Show the editor what was said before."""
+        """Show the earlier messages in the editor."""
         for message in self.talk.conversation:
             if message.role == "tool":
                 self._replay_result(message.call_id, message.text, is_error=message.is_error)
@@ -340,29 +340,29 @@ def _words(talk: SessionTalk) -> list[tuple[str, str]]:
 
 
 def _spelt(name: str) -> str:
-    """Return the name of a tool as both spellings of it have it: models write either."""
+    """Return the name of a tool in one spelling: models write either."""
     return name.replace("-", "_")
 
 
-# An editor hands over what its settings name; a list of this length was not written by a person.
+# An editor passes on the servers of its settings; a person did not write a list of this length.
 MOST_SERVERS = 20
 
 
 class SessionPins(PinFile):
-    """What is accepted of a server for one session; nothing is written."""
+    """The accepted tools of a server for one session; nothing is written."""
 
     def __init__(self, accepted: dict[str, Definition]) -> None:
         super().__init__()
         self._accepted = accepted
 
     def accepted(self, server: str) -> dict[str, Definition]:
-        """Return what was accepted of the one server that it is for."""
+        """Return the accepted definitions of its one server."""
         del server
         return self._accepted
 
 
 class HandedServers:
-    """The servers of one session. None is started before the first message."""
+    """The servers of one session. They start with the first message."""
 
     def __init__(self, words: Sequence[ServerWords], project: str) -> None:
         if len(words) > MOST_SERVERS:
@@ -379,7 +379,7 @@ class HandedServers:
         accept: Callable[[str, Sequence[Review]], Awaitable[bool]],
         tell: Callable[[str], object],
     ) -> list[Tool]:
-        """Return the tools that may be used; `accept` asks about new ones, `tell` says what is left out."""
+        """Return the usable tools; `accept` asks about new ones, `tell` says which are left out."""
         found: list[Tool] = []
         listings = [asyncio.to_thread(server.listing) for server in self._servers]
         for server, listing in zip(
@@ -399,7 +399,7 @@ class HandedServers:
         return found
 
     def close(self) -> None:
-        """End them."""
+        """End the servers."""
         for server in self._servers:
             server.close()
 
@@ -425,7 +425,7 @@ def _server(words: ServerWords, project: str, taken: list[str]) -> ForeignServer
 
 
 def _name(text: str, taken: list[str]) -> str:
-    """Return a name as ours are: small letters and digits, and no other server's."""
+    """Return a name in our form: lower-case letters and digits, different from other servers' names."""
     name = re.sub("[^a-z0-9]+", "-", text.casefold()).strip("-")
     name = (name if name[:1].isalpha() else f"server-{name}".strip("-"))[: LONGEST_SERVER_NAME - 3]
     found = name = name.strip("-")

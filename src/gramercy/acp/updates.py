@@ -1,6 +1,6 @@
-"""What happens in a run as an editor shows it: chunks of text, calls with their places, differences.
+"""The events of a run in the form of an editor: chunks of text, calls with their places, diffs.
 
-Pure: nothing here is sent or asked.
+Pure functions: nothing here is sent or asked.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.hunks import Hunk
 
-# What a person reads of one result in the panel of an editor; the model has all of it.
+# The length of one result in the panel of an editor; the model gets all of it.
 LONGEST_SHOWN = 20_000
-# A title is one line of the panel: with the ellipsis 120 characters.
+# A title is one line of the panel: 120 characters with the ellipsis.
 LONGEST_TITLE = 119
 # Unchanged lines around a hunk, as in every unified diff.
 CONTEXT = 3
 _RANGES = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _FENCES = re.compile("`{3,}")
 _NO_NEWLINE = "\\ No newline"
-# Words in the names of tools, by which editors choose a symbol; the first that fits counts.
+# Words in the names of tools, by which editors choose a symbol; the first match counts.
 _KINDS = (
     ("read", ("read", "describe", "inspect", "list", "get", "show")),
     ("search", ("search", "find", "apropos", "who")),
@@ -54,19 +54,19 @@ def chunk(kind: str, text: str) -> dict[str, Any]:
 
 
 def text_content(text: str) -> dict[str, Any]:
-    """Return a text as a part of a call, in a fence, since editors read Markdown in it."""
+    """Return a text as a part of a call, in a fence, since editors render Markdown in it."""
     return {"type": "content", "content": {"type": "text", "text": fenced(text)}}
 
 
 def fenced(text: str) -> str:
-    """Put a text between fences that nothing in it can close."""
+    """Put a text between fences that no line of it can close."""
     longest = max((len(found) for found in _FENCES.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
 def plan_update(call: ModelCall) -> dict[str, Any]:
-    """Return the plan that a call shows; the whole of it each time."""
+    """Return the plan of a call; the whole plan each time."""
     entries = [
         {"content": step, "priority": "medium", "status": state}
         for step, state in plan_steps(read_arguments(call.arguments))
@@ -76,7 +76,7 @@ def plan_update(call: ModelCall) -> dict[str, Any]:
 
 @dataclass
 class CallView:
-    """One call as an editor shows it; `id` is unique in its session, which those of models are not."""
+    """One call as an editor shows it; `id` is unique in its session, while the ids of models are not."""
 
     id: str
     title: str
@@ -88,7 +88,7 @@ class CallView:
     is_over: bool = False
 
     def begun(self, status: str = "in_progress") -> dict[str, Any]:
-        """Return the update that shows it first."""
+        """Return the first update that shows it."""
         shown: dict[str, Any] = {
             "sessionUpdate": "tool_call",
             "toolCallId": self.id,
@@ -102,7 +102,7 @@ class CallView:
         return shown | ({"rawInput": self.arguments} if self.arguments is not None else {})
 
     def changed(self, status: str, content: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
-        """Return the update to another status; without content, what is shown stays."""
+        """Return the update to another status; without content, the shown content stays."""
         shown: dict[str, Any] = {
             "sessionUpdate": "tool_call_update",
             "toolCallId": self.id,
@@ -111,7 +111,7 @@ class CallView:
         return shown if content is None else {**shown, "content": list(content)}
 
     def asked(self, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return it as the subject of a permission request, with all that the person is to see."""
+        """Return it as the subject of a permission request, with everything that the person has to see."""
         return {
             "toolCallId": self.id,
             "title": self.title,
@@ -123,18 +123,18 @@ class CallView:
         }
 
     def ended(self, result: ToolResult) -> dict[str, Any]:
-        """Return the update with what came of it; the difference of an edit that was made stays in sight."""
+        """Return the update with the result; the diff of an applied edit stays visible."""
         self.is_over = True
         content = [*(self.diffs if result.success else ()), *_result_content(result)]
         return self.changed("completed" if result.success else "failed", content)
 
 
 def view_of(number: str, call: ModelCall, tool: Tool | None, project: str, agent: str = "") -> CallView:
-    """Return the view of a call that a model has made; one of a nested agent names it."""
+    """Return the view of a model's call; the view of a nested agent's call names the agent."""
     try:
         arguments = read_arguments(call.arguments)
     except GramercyError:
-        # What the model wrote is no JSON; the result tells it so, and the person sees what it was.
+        # The model's text is not JSON; the result tells it so, and the person sees the text.
         arguments = call.arguments
     given = arguments if isinstance(arguments, dict) else {}
     place = given.get("path") or given.get("file")
@@ -160,7 +160,7 @@ def one_line(text: str) -> str:
 
 
 def kind_of(tool: Tool | None, name: str) -> str:
-    """Return the word of the protocol for what a tool does; editors show a symbol for it."""
+    """Return the protocol's word for what a tool does; editors show a symbol for it."""
     is_change = tool is not None and tool.safety_level is not Safety.SAFE
     if tool is not None and is_change and (tool.edits is not None or "filesystem" in tool.categories):
         return "edit"
@@ -169,7 +169,7 @@ def kind_of(tool: Tool | None, name: str) -> str:
 
 
 def location(project: str, path: str, line: Any = None) -> dict[str, Any]:
-    """Return a place in a file, to which an editor can go; lines count from 1."""
+    """Return a place in a file that an editor can open; lines count from 1."""
     found: dict[str, Any] = {"path": str(Path(project, path))}
     return {**found, "line": line} if isinstance(line, int) else found
 
@@ -190,7 +190,7 @@ def _result_content(result: ToolResult) -> Iterator[dict[str, Any]]:
 
 
 def difference_of(path: Path, old: str | None, new: str) -> dict[str, Any]:
-    """Return a change of a text as an editor shows it."""
+    """Return a change of a text in the form of an editor."""
     return {"type": "diff", "path": str(path), "oldText": old, "newText": new}
 
 
@@ -212,7 +212,7 @@ def hunk_view(view: CallView, before: Sequence[str], hunk: Hunk, count: int) -> 
 
 
 def differences(unified: str, project: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the parts of a unified difference as an editor shows them, and the places of these."""
+    """Return the hunks of a unified diff in the form of an editor, and their places."""
     diffs, places = [], []
     found = lines(unified)
     path, at = Path(project), 0
@@ -231,7 +231,7 @@ def differences(unified: str, project: str) -> tuple[list[dict[str, Any]], list[
 
 
 def _sides(found: Sequence[str], at: int, sizes: list[int]) -> tuple[str, str, int]:
-    """Read the lines of one part, by their number: a line of the text may look like a heading."""
+    """Read the lines of one hunk by their number: a line of the text may look like a header."""
     old: list[str] = []
     new: list[str] = []
     left = list(sizes)

@@ -1,1 +1,1 @@
-"""Agents: a specification, bound to implementations, in conversation with a model under a person's eyes."""
+"""Agents: a specification, bound to implementations, that converses with a model under a person's control."""

@@ -1,6 +1,6 @@
-"""An agent as its users have it: read from gram or made in Python, bound to a library, run.
+"""The public interface of an agent: read from gram or made in Python, bound to a library, run.
 
-The loop joins the agent with its tools, the models that answer and the executor that guards calls.
+The loop combines the agent with its tools, the models that answer and the executor that guards calls.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class Agent:
-    """An instruction, a model, and tools by their specifications; implementations come with a library.
+    """An instruction, a model, and tools by their specifications; a library has the implementations.
 
-    Tools that are given as functions or Tool objects bring their implementation with them.
+    Tools that are given as functions or Tool objects bring their own implementation.
     """
 
     library: ToolLibrary
@@ -80,7 +80,7 @@ class Agent:
 
     @classmethod
     def from_gram(cls, text: str, name: str | None = None) -> Self:
-        """Read an agent from gram: the one of that name, else the first that no other one uses."""
+        """Read an agent from gram: the one of that name, else the first that is not nested in another."""
         return cls.from_specification(_chosen(read_agents(text), name))
 
     @classmethod
@@ -121,11 +121,11 @@ class Agent:
         conversation: Sequence[Message] | Response | None = None,
         **options: Unpack[RunOptions],
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Run the agent on a message and tell what happens as it happens; the last event is Finished.
+        """Run the agent on a message and yield its events as they happen; the last event is Finished.
 
-        Without a message it goes on where the conversation was left, after the calls that have no result.
-        `provider` answers for every model, `providers` finds one for the name of a model; without both the
-        provider is found by the name. `executor` brings policy, journal and hooks; its tools are not used.
+        Without a message it resumes the conversation, after the calls that have no result. `provider` answers
+        for every model, `providers` finds one for the name of a model; without both the provider is found by
+        the name. `executor` provides policy, journal and hooks; its tools are not used.
         """
         loop = Loop(self.specification, _joined(self.library, library), **options)
         return loop.run(message, conversation)
@@ -138,12 +138,12 @@ class Agent:
         conversation: Sequence[Message] | Response | None = None,
         **options: Unpack[RunOptions],
     ) -> Response:
-        """Run the agent on a message; takes what `stream` takes."""
+        """Run the agent on a message; takes the arguments of `stream`."""
         loop = Loop(self.specification, _joined(self.library, library), **options)
         return await loop.answer(message, conversation)
 
     def run(self, message: str | None, library: Any = None, **options: Any) -> Response:
-        """Run the agent on a message and wait for the answer; takes what `stream` takes.
+        """Run the agent on a message and wait for the answer; takes the arguments of `stream`.
 
         Inside of an event loop, as in a notebook, it runs on another thread while the loop waits.
         """
@@ -166,7 +166,7 @@ def _finished(main: Coroutine[Any, Any, Response]) -> Response:
         try:
             return future.result()
         except KeyboardInterrupt:
-            # The thread is waited for: it leaves the conversation in order.
+            # Wait for the thread: it leaves the conversation in a consistent state.
             for loop, task in running:
                 if task is not None and not future.done():
                     loop.call_soon_threadsafe(task.cancel)
@@ -186,7 +186,7 @@ def _tool_of(given: Any) -> ToolSpecification | Tool:
 
 
 def _joined(own: ToolLibrary, given: Any) -> ToolLibrary:
-    """Return the implementations that count: those that are given come before the agent's own."""
+    """Return the implementations to use: the given ones take precedence over the agent's own."""
     if given is None:
         return own
     library = (
@@ -214,12 +214,12 @@ def _chosen(found: tuple[AgentSpecification, ...], name: str | None) -> AgentSpe
 
 
 def ignore(event: AgentEvent) -> None:
-    """Take an event and do nothing with it."""
+    """Ignore an event."""
     del event
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run may be given besides its message."""
+    """The options of a run besides its message."""
 
     provider: Provider | None
     providers: Callable[[ModelName], Provider] | None
@@ -266,9 +266,9 @@ class Loop:
     async def run(
         self, message: str | None, conversation: Sequence[Message] | Response | None
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Answer one message and tell what happens; None goes on where a conversation was left.
+        """Answer one message and yield events; None resumes a conversation.
 
-        Closing the generator stops the run, and returns once the conversation is in order.
+        Closing the generator stops the run, and returns once the conversation is consistent.
         """
         events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
         task = asyncio.create_task(self.answer(message, conversation, events.put_nowait))
@@ -320,17 +320,17 @@ class Loop:
         finally:
             if self._is_own:
                 for provider in self._providers.values():
-                    with suppress(Exception):  # what came of the run says more
+                    with suppress(Exception):  # the outcome of the run says more
                         await provider.aclose()
 
 
-# The talks that runs of this process go on with.
+# The conversations that runs of this process continue.
 _going_on: dict[int, object] = {}
 
 
 @contextmanager
 def _alone(talk: Talk | None) -> Iterator[None]:
-    """Refuse a second run beside one that goes on with the same talk: their messages would be mixed."""
+    """Refuse a second run on the same conversation: their messages would be mixed."""
     mine = object()
     if talk is not None and _going_on.setdefault(id(talk), mine) is not mine:
         raise AgentError(

@@ -1,4 +1,4 @@
-"""What a run of an agent is given, what it tells while it goes on, and what it gives in the end."""
+"""The options of an agent's run, its events, and its response."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from gramercy.agents.prices import Prices
 
-# As pattern-agent and Agent-Q have it: ten questions to the model for one message.
+# As in pattern-agent and Agent-Q: ten questions to the model for one message.
 MOST_TURNS = 10
-# Five calls a turn; a model that makes more of them goes in circles.
+# Five calls per turn; a model that makes more is looping.
 MOST_CALLS = 50
-# A tool that takes longer than this is given up, unless it has a deadline of its own.
+# A tool that takes longer is cancelled, unless it has a deadline of its own.
 TOOL_SECONDS = 30.0
-# Ten questions of 30,000 tokens each at three dollars for a million of them: a run that costs more is rare.
+# Ten questions of 30,000 tokens each at three dollars per million tokens: a run seldom costs more.
 MOST_COST = 1.0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one run may use, its nested agents included; None is without limit.
+    """How much one run may use, including its nested agents; None means no limit.
 
-    `seconds` is the time on the clock, with the waits for a person. `tokens` are those that go in and come
-    out, `cost` is in US dollars; both are checked before each question, so that one answer may go beyond.
-    `session_cost` is that of the whole conversation, where it is kept. `turns` counts for each agent by
-    itself. `tool_seconds` is for tools that have no deadline of their own.
+    `seconds` is wall-clock time, including waits for a person. `tokens` counts input and output, `cost` is in
+    US dollars; both are checked before each question, so that one answer may exceed them. `session_cost` is
+    for the whole conversation, if it is recorded. `turns` counts for each agent separately. `tool_seconds` is
+    for tools that have no deadline of their own.
     """
 
     turns: int = MOST_TURNS
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     session_cost: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits that would only show their fault in the middle of a run."""
+        """Refuse limits that would otherwise fail in the middle of a run."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             wanted = "a whole number" if name in WHOLE else "a number"
@@ -59,7 +59,7 @@ WHOLE = frozenset({"turns", "calls", "tokens"})
 
 
 class CallBegun(msgspec.Struct, frozen=True):
-    """A call is about to go through the guard; `agent` asked for it, nested so deep."""
+    """A call is about to go through the guard; `agent` made it, `depth` agents deep."""
 
     call: ModelCall
     agent: str = ""
@@ -76,9 +76,9 @@ class CallEnded(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """The model has answered one question; usage, seconds and cost are those of this turn.
+    """The model has answered one question; usage, seconds and cost are for this turn.
 
-    `cost` is in US dollars, None when the price of the model is not known.
+    `cost` is in US dollars, None if the price of the model is unknown.
     """
 
     number: int
@@ -92,7 +92,7 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
 
 class Warned(msgspec.Struct, frozen=True):
-    """Something that the person should know and that does not end the run."""
+    """A message for the person that does not end the run."""
 
     text: str
     agent: str = ""
@@ -100,17 +100,17 @@ class Warned(msgspec.Struct, frozen=True):
 
 
 class CallMade(msgspec.Struct, frozen=True):
-    """A call of a run with what became of it, in the order in which the model asked."""
+    """A call of a run with its result, in the order in which the model made the calls."""
 
     call: ModelCall
     result: ToolResult
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What came of a message: the final text, the calls in order, and the whole conversation.
+    """The response to a message: the final text, the calls in order, and the whole conversation.
 
-    Usage and cost are those of the whole run, nested agents included. With `stop` at `length` the text was
-    cut off at the model's limit of tokens.
+    Usage and cost are for the whole run, including nested agents. With `stop` at `length` the text was cut
+    off at the model's limit of tokens.
     """
 
     content: str
@@ -119,7 +119,7 @@ class Response(msgspec.Struct, frozen=True):
     conversation: tuple[Message, ...] = ()
     turns: int = 0
     elapsed: float = 0.0
-    # In US dollars; None when a price is not known.
+    # In US dollars; None if a price is unknown.
     cost: float | None = None
     session: str = ""
     stop: StopReason = "end"
@@ -132,14 +132,14 @@ class Finished(msgspec.Struct, frozen=True):
     response: Response
 
 
-# The text of nested agents is not among them: it comes as the result of their call.
+# The text of nested agents is not among them: it is the result of their call.
 AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnded | Warned | Finished
 
 
 class Talk(Protocol):
-    """Who keeps a conversation: every message is there before anything follows from it.
+    """Records a conversation: every message is recorded before anything is done about it.
 
-    A run says in `model` who answers and in `prices` what that costs, before it asks.
+    Before it asks, a run sets `model` to the model that answers and `prices` to its prices.
     """
 
     model: str
@@ -150,42 +150,43 @@ class Talk(Protocol):
         """The id of the conversation, which its calls name in the journal."""
 
     def add(self, message: Message, usage: Usage | None = None) -> None:
-        """Keep the next message, with what it cost."""
+        """Record the next message, with its usage."""
 
     def spent(self) -> float:
-        """Return what the conversation has cost so far, in US dollars, as far as prices are known."""
+        """Return the cost of the conversation so far, in US dollars, as far as prices are known."""
 
     def identity(self, call: ModelCall) -> str:
-        """Return by what the journal knows this call again after a restart; empty if it need not.
+        """Return the identity by which the journal finds this call after a restart; empty if it need not.
 
-        No other call has it, nor the same one made again, also when messages were taken back: the journal
-        would give it the answer of the first.
+        No other call has it, not even the same call made again, also after messages were taken back:
+        otherwise the journal would return the answer of the first call.
         """
 
     def nested(self, call: ModelCall, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
-        """Return who keeps the talk of a nested agent that this call asks, and what was said in it before.
+        """Return the talk of the nested agent that this call asks, and its earlier messages.
 
-        A run that goes on after a kill goes on inside of the nested agent as well.
+        A run that resumes after a kill also resumes inside the nested agent.
         """
 
     def waited(self) -> Sequence[tuple[ModelCall, int]]:
         """Return the calls whose result says that they wait for a person, with their keys in the journal.
 
-        Also those that a summary stands for by now: a model is no longer told them, and they still may run.
+        This includes calls that a summary has replaced: the model no longer sees them, but they may still
+        run.
         """
 
     def called_at(self) -> float:
-        """Return when the latest message with calls was kept: none of them has begun before."""
+        """Return when the latest message with calls was recorded: none of its calls has begun before."""
 
     def asked(self) -> Iterable[tuple[str, Talk]]:
-        """Return the names of nested agents that this conversation has asked, each with its talk.
+        """Return the names of nested agents that this conversation has called, each with its talk.
 
-        None where no call of theirs can be open.
+        Return none if no call of theirs can be open.
         """
 
 
 def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Message, ...]:
-    """Return the messages that a run goes on from."""
+    """Return the messages that a run continues from."""
     if isinstance(conversation, Response):
         return conversation.conversation
     messages = tuple(conversation or ())
@@ -196,7 +197,7 @@ def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Messa
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:
-    """Return the calls of the last answer that have no result: what a run that was killed has left behind."""
+    """Return the calls of the last answer that have no result, left by a run that was killed."""
     answered = set()
     for message in reversed(messages):
         if message.role == "assistant":
@@ -211,7 +212,7 @@ def awaited(messages: Iterable[Message]) -> list[tuple[ModelCall, int]]:
     """Return the calls whose result says that they wait for a person, with their keys in the journal."""
     found, calls = [], {}
     for message in messages:
-        # Ids are those of the model, which may give one out again in a later answer.
+        # Ids come from the model, which may reuse one in a later answer.
         if message.calls:
             calls = {call.id: call for call in message.calls}
         elif message.awaiting and message.call_id in calls:

@@ -1,4 +1,4 @@
-"""Late binding: every tool that an agent and its nested agents specify, found in a library before they run.
+"""Late binding: find every tool that an agent and its nested agents specify in a library before they run.
 
 A nested agent is a tool as well, from one text to another.
 """
@@ -19,7 +19,7 @@ from gramercy.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-# What a model reads of an agent that does not describe itself.
+# The length of the description of an agent that does not describe itself.
 LONGEST_DESCRIPTION = 300
 # The limits of a run end its nested agents; the tool itself waits for a day, as an open question does.
 NESTED_SECONDS = 86_400.0
@@ -40,19 +40,19 @@ class BoundAgent(msgspec.Struct, frozen=True):
 
     @property
     def is_safe(self) -> bool:
-        """Whether nothing that it can do is more than safe."""
+        """Whether everything that it can do is safe."""
         own = all(tool.safety_level is Safety.SAFE for tool in self.tools)
         return own and all(agent.is_safe for agent in self.agents)
 
     def all_agents(self) -> Iterator[AgentSpecification]:
-        """Yield the agent and all that are nested in it."""
+        """Yield the agent and all agents nested in it."""
         yield self.agent
         for nested in self.agents:
             yield from nested.all_agents()
 
 
 def bind_agent(agent: AgentSpecification, library: ToolLibrary) -> BoundAgent:
-    """Bind an agent with everything inside of it, or raise BindingError with every mismatch."""
+    """Bind an agent and everything inside of it, or raise BindingError with every mismatch."""
     faults = list(_faults(agent, library, (agent.name,)))
     if faults:
         raise BindingError("\n".join(["not every tool can be bound:", *(f"- {fault}" for fault in faults)]))
@@ -78,7 +78,7 @@ def _bound(agent: AgentSpecification, library: ToolLibrary) -> BoundAgent:
 
 
 def agent_tool(agent: AgentSpecification, ask: Callable[[str], Awaitable[str]]) -> Tool:
-    """Make the tool that asks a nested agent: safe by itself, since each of its calls passes the guard."""
+    """Make the tool that asks a nested agent: safe itself, since each call of the agent is guarded."""
     described = agent.description or f"Ask the agent {agent.name}, who is told: {agent.instruction}"
 
     async def handler(arguments: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""The calls of one answer on their way through the guard: who makes them, in what order, and what is left.
+"""The calls of one answer on their way through the guard: their caller, their order, and their results.
 
-Safe calls that follow each other run side by side, all others one after the other. Every call gets a result,
-also one that was stopped or never begun: without it no model goes on with the conversation.
+Consecutive safe calls run concurrently, all others one after the other. Every call gets a result, also a call
+that was stopped or never begun: without results a model does not continue the conversation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Message, ModelCall
     from gramercy.tools.context import LogLevel
 
-# As the executor has it: enough to overlap their waits, few enough not to flood one service.
+# As in the executor: enough to overlap their waits, few enough not to flood one service.
 SIDE_BY_SIDE = 8
 HALF = (
     "{name} was not run: the answer was cut off at the limit of tokens, so that this call may be half of "
@@ -42,12 +42,12 @@ RESOLVING = (
     "\nIt is not run again before a person has looked, and has said what became of it: "
     "`gramercy approvals resolve {key} done --reason …`, or `failed`."
 )
-# What the model is told with the next message of a call that waited, and of one that nobody knows about.
+# The text for the model, with its next message, about a call that waited for approval or is in doubt.
 LATE = "The call {name} {arguments}{who}, which waited for approval (call {key}), is over:\n{result}"
 DOUBTED = "The call {name} {arguments}{who}, which waited for approval (call {key}), is in doubt:\n{result}"
 LEFT = "call {key} of {name} is decided and cannot go on here: {why}"
 STOPPED = "the run was stopped from outside"
-# Results of cautious calls that were begun before a program was ended; their answers are not kept.
+# Results of cautious calls that were begun before the program ended; their answers are not stored.
 BEGUN = (
     "{name} was not run again: an earlier run of this conversation has begun it and not ended it. "
     "It may have taken effect: look before you make it again."
@@ -59,7 +59,7 @@ ENDED = (
 
 
 class AgentCaller(msgspec.Struct, frozen=True):
-    """Who makes calls: an agent, `depth` agents deep, in a conversation."""
+    """The caller of calls: an agent, `depth` agents deep, in a conversation."""
 
     agent: str
     depth: int
@@ -70,7 +70,7 @@ class AgentCaller(msgspec.Struct, frozen=True):
 
 
 class AgentCall(Call):
-    """A call of an agent; what can be asked of a client is asked of the one for which the agent runs."""
+    """A call of an agent; questions to a client go to the client for which the agent runs."""
 
     __slots__ = ("_call", "_identity", "_is_stopped", "_outer", "_stops", "caller")
 
@@ -83,7 +83,7 @@ class AgentCall(Call):
         self._outer = current_call()
 
     def nested(self, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
-        """Return who keeps the talk of a nested agent, and what was said in it before."""
+        """Return the talk of a nested agent, and its earlier messages."""
         talk = self.caller.talk
         return (None, ()) if talk is None else talk.nested(self._call, agent)
 
@@ -94,7 +94,7 @@ class AgentCall(Call):
 
     @property
     def is_called_off(self) -> bool:
-        """Whether the run is being stopped: the conversation says so, and nobody comes back for the call."""
+        """Whether the run is being stopped: the conversation says so, and no caller returns for the call."""
         if self._is_stopped:
             return True
         # A plain tool runs on a thread without a task.
@@ -108,7 +108,7 @@ class AgentCall(Call):
             stop()
 
     def call_off(self) -> None:
-        """Tell the handler, which may go on behind what waited for it, that the run is stopped."""
+        """Tell the handler, which may outlive its caller, that the run is stopped."""
         self._is_stopped = True
         for stop in tuple(self._stops):
             with suppress(Exception):  # a handler that cannot stop is left behind, as others are
@@ -121,7 +121,7 @@ class AgentCall(Call):
 
     @property
     def client(self) -> str:
-        """The agent."""
+        """The name of the agent."""
         return f"agent {self.caller.agent}"
 
     @property
@@ -136,8 +136,8 @@ class AgentCall(Call):
 
     @property
     def identity(self) -> str:
-        """By what a run that goes on after a kill is given this call."""
-        # Looked up once: it is asked for several times, and must not change on the way.
+        """The identity by which a run that resumes after a kill finds this call."""
+        # Looked up once: it is needed several times, and must not change in between.
         if self._identity is None:
             talk = self.caller.talk
             self._identity = "" if talk is None else talk.identity(self._call)
@@ -145,33 +145,33 @@ class AgentCall(Call):
 
     @property
     def is_unique(self) -> bool:
-        """Whether one that another process makes out of the same message is this call."""
+        """Whether a call that another process makes from the same message is this call."""
         return bool(self.identity)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client can do for which the agent runs."""
+        """The capabilities of the client for which the agent runs."""
         return self._outer.capabilities
 
     @property
     def version(self) -> str | None:
-        """The revision of the protocol in which that client speaks."""
+        """The revision of the protocol that the client speaks."""
         return self._outer.version
 
     def can(self, capability: str) -> bool:
-        """Tell whether that client can be asked."""
+        """Tell whether the client can be asked."""
         return self._outer.can(capability)
 
     def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
-        """Send a line to that client's log."""
+        """Send a line to the client's log."""
         self._outer.log(level, data, logger=logger)
 
     async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Ask the person a form of flat fields."""
+        """Ask the person with a form of flat fields."""
         return await self._outer.ask(message, schema, key=key)
 
     async def sample(self, params: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Have that client's model answer."""
+        """Have the client's model answer."""
         return await self._outer.sample(params, key=key)
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
@@ -180,20 +180,20 @@ class AgentCall(Call):
 
 
 class Calls:
-    """Makes the calls of one agent; `nested` are those that ask another agent, and whether side by side.
+    """Makes the calls of one agent; `nested` names tools that ask another agent, and whether concurrently.
 
-    Results wait in `results` until they are kept.
+    Results stay in `results` until they are recorded.
     """
 
     def __init__(self, executor: Executor, caller: AgentCaller, nested: Mapping[str, bool]) -> None:
         self.results: dict[str, ToolResult] = {}
         self._executor, self._caller, self._nested = executor, caller, nested
-        # What a person should know of calls that were decided and left.
+        # Messages for the person about calls that were decided and not resumed.
         self.left: list[str] = []
         self._begun: set[str] = set()
 
     def groups(self, calls: Sequence[ModelCall]) -> Iterator[list[ModelCall]]:
-        """Split the calls of an answer, in their order, into those that may run side by side."""
+        """Split the calls of an answer, in their order, into groups that may run concurrently."""
         group: list[ModelCall] = []
         for call in calls:
             overlaps = self._may_overlap(call)
@@ -208,7 +208,7 @@ class Calls:
             yield group
 
     def _may_overlap(self, call: ModelCall) -> bool:
-        """Tell whether a call may run beside others: it is safe, and nobody is asked two things at once."""
+        """Tell if a call may run concurrently: it is safe, and no person gets two questions at once."""
         tool = self._executor.settings.registry.find(call.name)
         if tool is None or tool.safety_level is not Safety.SAFE or self._executor.policy.may_ask(tool):
             return False
@@ -237,9 +237,10 @@ class Calls:
     async def late(
         self, waited: Sequence[tuple[ModelCall, int]], told: Sequence[Message]
     ) -> AsyncIterator[tuple[str, ToolResult]]:
-        """Run what a person has approved since it was asked, and yield what the model is told of such calls.
+        """Run calls that a person has approved meanwhile, and yield the texts for the model about such calls.
 
-        What still waits is asked again if there is somebody to ask, and else left. A doubt is told once.
+        Ask again about a call that still waits, if there is an approval handler; otherwise leave it. The
+        model is told of a doubt once.
         """
         for call, key in waited:
             result = await self._settled(call, key)
@@ -254,7 +255,7 @@ class Calls:
                 yield text, result
 
     async def _settled(self, call: ModelCall, key: int) -> ToolResult | None:
-        """Go on with a call that waited; None if there is nothing to tell of it."""
+        """Resume a call that waited; None if there is nothing to tell the model."""
         record = self._executor.journal.record(key)
         if record is None or record.delivered or record.state is State.EXECUTING:
             return None
@@ -266,7 +267,7 @@ class Calls:
             with _entered(AgentCall(call, caller)):
                 result = await self._executor.aresume(key)
         except GramercyError as error:
-            # It stays as it was decided: an agent that has this tool, or the process that runs it, goes on.
+            # The decision stays: an agent that has this tool, or the process that runs the call, resumes it.
             why = str(error).partition("\n")[0].rstrip(".")
             self.left.append(LEFT.format(key=key, name=call.name, why=why))
             result = _unmade(call, NOT_BEGUN, why)
@@ -276,9 +277,9 @@ class Calls:
         return None if "awaiting" in result.metadata else result
 
     def recall(self, calls: Sequence[ModelCall]) -> None:
-        """Give a result to cautious calls that had begun when their run was killed: they are not repeated.
+        """Give a result to cautious calls that had begun when their run was killed: they are not retried.
 
-        Those that are asked about, dangerous ones among them, are known by their identity.
+        Calls that need approval, such as dangerous ones, are found by their identity.
         """
         talk, executor = self._caller.talk, self._executor
         if talk is None:
@@ -294,12 +295,12 @@ class Calls:
                     break
 
     def taken(self, call: ModelCall) -> None:
-        """Forget a call whose result is kept: a later one may have the same id."""
+        """Forget a call whose result is recorded: a later call may have the same id."""
         self.results.pop(call.id, None)
         self._begun.discard(call.id)
 
     def refuse(self, calls: Sequence[ModelCall], text: str) -> None:
-        """Have calls not made: the text is their result."""
+        """Refuse to make calls: the text is their result."""
         for call in calls:
             self.results[call.id] = _unmade(call, text)
 
@@ -311,7 +312,7 @@ class Calls:
                 self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
 
     def _given_up(self, call: ModelCall, why: str) -> ToolResult:
-        """Return the result of a call that was stopped; with its record, so that nobody comes back for it."""
+        """Return the result of a stopped call; with its journal key, so that no run resumes the call."""
         if call.id not in self._begun:
             return _unmade(call, NOT_BEGUN, why)
         talk = self._caller.talk
@@ -329,7 +330,7 @@ class Calls:
 
 @contextmanager
 def _entered(call: AgentCall) -> Iterator[None]:
-    """Have handlers know the call that they are run for, and be told when it is stopped."""
+    """Set the current call for its handlers, and notify them when it is stopped."""
     token = enter_call(call)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Cases for an agent: a message, and what is expected of the run; read from lines of JSON or from traces.
+"""Cases for an agent: a message, and the expectations of the run; read from lines of JSON or from traces.
 
-A case may bring the model's answers with it: then no model is asked, and only the tools differ.
+A case may include the model's answers: then no model is asked, and only the tools differ.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from gramercy.agents.traces import TracedCall
 
-# What is repeated of an answer that is not as expected: a line.
+# The quoted length of an unexpected answer: one line.
 LONGEST_QUOTE = 80
 
 
 class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A call that is expected; of its arguments only those that are given here count."""
+    """An expected call; only the arguments given here count."""
 
     tool: str
     arguments: dict[str, Any] = {}
@@ -39,10 +39,10 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What must hold of a run; a run that ends without an answer meets none.
+    """The expectations of a run; a run that ends without an answer meets none.
 
-    `contains`, `excludes`, `equals` and `regex` are about the answer, and capitals count. `calls` are all
-    calls in their order, an empty list for none. Each of `results` must be in the result of some call.
+    `contains`, `excludes`, `equals` and `regex` are about the answer, and case matters. `calls` are all calls
+    in their order; an empty list expects none. Each of `results` must be in the result of some call.
     """
 
     contains: str | tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             raise ValueError(f"{self.regex!r} is no regular expression: {error}") from None
 
     def failures(self, trace: Trace) -> tuple[str, ...]:
-        """Return what of a run is not as expected."""
+        """Return the expectations that a run does not meet."""
         if trace.outcome != "answered":
             return (trace.error or f"the run ended without an answer: {trace.outcome}",)
         return (*self._answer_failures(trace.answer), *self._call_failures(trace.calls))
@@ -97,7 +97,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def brings_model(self) -> bool:
-        """Whether the model's answers are a part of it, so that no model is asked."""
+        """Whether it includes the model's answers, so that no model is asked."""
         return bool(self.script) or self.trace is not None
 
 
@@ -123,12 +123,12 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
 
 
 def read_cases(text: str, where: str = "cases") -> tuple[Case, ...]:
-    """Read cases, one JSON object on a line; empty lines and those that begin with // are passed over.
+    """Read cases, one JSON object on a line; empty lines and lines that begin with // are skipped.
 
-    InvalidCaseError names every line that is no case.
+    InvalidCaseError names every invalid line.
     """
     cases, faults = [], []
-    # Not `splitlines`, which also ends a line at characters that a JSON text may hold, such as U+2028.
+    # `splitlines` would also end a line at characters that a JSON text may hold, such as U+2028.
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("//"):
             continue
@@ -157,7 +157,7 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def _named(cases: Sequence[Case], where: str) -> tuple[Case, ...]:
-    """Give every case a name by which it is found in a report."""
+    """Give every case a name for reports."""
     if not cases:
         raise InvalidCaseError(f'{where} has no cases: write lines such as {{"message": "Hello, I am Ada"}}')
     named = [

@@ -1,7 +1,7 @@
-"""Make a long conversation short: a summary by the model takes the place of its earlier messages.
+"""Shorten a long conversation: a summary by the model replaces its earlier messages.
 
-What was said stays in the journal; only the model is no longer told it. The latest messages are kept as they
-are. Nothing changes unless the whole summary has come.
+The messages stay in the journal; only the model no longer gets them. The latest messages are kept as they
+are. Nothing changes unless the summary is complete.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider
 
-# Messages of the user that stay as they are, with their answers: what is being worked on.
+# Messages of the user that are kept, with their answers: the present work.
 KEPT_TURNS = 2
-# Of one message and one result: the rest of a long one is seldom what was important.
+# The characters of one message and one result: the rest of a long one is seldom important.
 LONGEST_TOLD = 8_000
 LONGEST_RESULT = 2_000
 LONGEST_ARGUMENTS = 500
-# About 125,000 tokens, which the windows of most models have room for; the oldest goes first.
+# About 125,000 tokens, which the windows of most models have room for; the oldest messages are dropped first.
 LONGEST_TRANSCRIPT = 400_000
 INSTRUCTION = (
     "You summarize a conversation between a person and an assistant who works with tools, so that the "
@@ -40,7 +40,7 @@ ASKED = "Summarize this conversation:\n\n"
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What came of it: the summary, for how many messages it stands, and about how many tokens there are."""
+    """The result: the summary, how many messages it replaces, and about how many tokens there are."""
 
     summary: str
     messages: int
@@ -52,7 +52,7 @@ class Compacted(msgspec.Struct, frozen=True):
 async def compact(
     talk: SessionTalk, provider: Provider, model: ModelName, *, keep: int = KEPT_TURNS
 ) -> Compacted:
-    """Have the model summarize all but the latest turns of a talk; AgentError if nothing comes of it."""
+    """Have the model summarize all but the latest turns of a talk; AgentError if there is no summary."""
     until, older = talk.earlier(keep)
     if not older:
         raise AgentError("there is nothing to summarize yet")
@@ -81,7 +81,7 @@ async def _asked(provider: Provider, request: Request) -> tuple[str, Usage]:
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Write messages as a text, long ones cut; the oldest are left out where all would be too much."""
+    """Write messages as a text, long ones cut; the oldest are left out if all would be too long."""
     names = {call.id: call.name for message in messages for call in message.calls}
     told: list[str] = []
     room = LONGEST_TRANSCRIPT
@@ -112,5 +112,5 @@ def _cut(text: str, longest: int) -> str:
 
 
 def tokens_of(messages: Iterable[Message]) -> int:
-    """Return how many tokens messages take, about."""
+    """Estimate how many tokens messages take."""
     return about_tokens(sum(map(size_of, messages)))

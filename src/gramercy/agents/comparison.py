@@ -1,6 +1,6 @@
 """Compare implementations: the same agent, the same cases, with each library, and how sure the figures are.
 
-Runs of one case stand next to each other in time, in turned order, so that a slow minute counts for all.
+Runs of one case follow each other directly, in alternating order, so that a slow minute affects all variants.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Provider
     from gramercy.tools.tool import Tool
 
-# What is rarer than this by chance alone is called a difference.
+# A difference that is less likely by chance counts as a difference.
 SIGNIFICANT = 0.05
 
 
@@ -44,7 +44,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of a case; `failures` is what was not as expected."""
+    """One run of a case; `failures` are the unmet expectations."""
 
     case: str
     variant: str
@@ -54,21 +54,21 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether all that was expected came."""
+        """Whether all expectations were met."""
         return not self.failures
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A figure with its interval of 95 %; None where one value is all there is."""
+    """A figure with its 95 % interval; None if there is only one value."""
 
     value: float
     interval: Interval | None = None
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """How many times as long the second takes, and how often chance alone makes such a difference.
+    """How many times as long the second takes, and how often chance alone gives such a difference.
 
-    `pairs` are the runs that it rests on: those in which both sides have taken time.
+    `pairs` is the number of runs that it is based on: those in which both sides took time.
     """
 
     value: float
@@ -78,7 +78,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class VariantFigures(msgspec.Struct, frozen=True):
-    """What came of one side; seconds are medians, `cost` is None when a price is not known."""
+    """The figures of one side; seconds are medians, `cost` is None if a price is unknown."""
 
     name: str
     model: str
@@ -109,7 +109,7 @@ class PairFigures(msgspec.Struct, frozen=True):
 
 
 class CaseDifference(msgspec.Struct, frozen=True):
-    """What differs between two sides in a case, and in how many of its repeats something does."""
+    """The differences between two sides in a case, and how many of its repeats differ."""
 
     case: str
     one: str
@@ -127,9 +127,9 @@ async def runs(
     providers: Callable[[ModelName], Provider] | None = None,
     **options: Any,
 ) -> AsyncIterator[Run]:
-    """Run every case with every variant, and give each run as it ends; the options are those of Agent.stream.
+    """Run every case with every variant, and yield each run as it ends; takes the options of Agent.stream.
 
-    A model that cannot be had and tools that cannot be bound end it before anything has run.
+    An unavailable model or tools that cannot be bound end it before anything has run.
     """
     check_bound(variants)
     for number in range(1, repeat + 1):
@@ -149,7 +149,7 @@ async def _run(
 ) -> Trace:
     provider = _provider_of(case)
     if provider is not None:
-        # Answers that are there already cost nothing, whatever their model once took for them.
+        # Recorded answers cost nothing now, whatever their model once charged.
         options = {**options, "limits": replace(options.get("limits") or Limits(), cost=None)}
     sides: dict[str, Any] = {"provider": provider, "providers": providers}
     trace, _ = await traced(variant.agent, case.message, variant.library, **sides, **options)
@@ -162,7 +162,7 @@ async def compare(
     cases: Sequence[Case],
     **options: Any,
 ) -> Comparison:
-    """Run the cases with each library and return all that came of it; takes what `runs` takes."""
+    """Run the cases with each library and return all runs; takes the arguments of `runs`."""
     variants = [
         Variant(name, agent, each if isinstance(each, ToolLibrary) else ToolLibrary.of(each))
         for name, each in libraries.items()
@@ -171,14 +171,14 @@ async def compare(
 
 
 def _provider_of(case: Case) -> Provider | None:
-    """Return the provider that a case brings with it."""
+    """Return the provider of a case that includes the model's answers."""
     if case.trace is not None:
         return ReplayProvider(case.trace)
     return ScriptedProvider(*case.script) if case.script else None
 
 
 def check_bound(variants: Sequence[Variant]) -> None:
-    """Refuse libraries to which the agent cannot be bound, with every mismatch of every one."""
+    """Refuse libraries to which the agent cannot be bound, with every mismatch of each."""
     if len({variant.name for variant in variants}) < len(variants):
         raise AgentError("two sides of the comparison have the same name: name them apart")
     faults = []
@@ -186,7 +186,7 @@ def check_bound(variants: Sequence[Variant]) -> None:
         try:
             whole = ToolLibrary.of({**variant.agent.library, **variant.library}.values())
             for tool in whole.bind_all(tools_of(variant.agent.specification).values()):
-                # Made when first used; that is not to count as time of the first run.
+                # It is made when first used; that time must not count for the first run.
                 _ = tool.checker.validator
         except BindingError as error:
             faults.append(f"{variant.name}: {error}")
@@ -195,7 +195,7 @@ def check_bound(variants: Sequence[Variant]) -> None:
 
 
 class Comparison:
-    """The runs of a comparison, also of one that was broken off, and the figures that they give."""
+    """The runs of a comparison, also of an interrupted one, and their figures."""
 
     def __init__(self, variants: Sequence[Variant], cases: Sequence[Case], done: Iterable[Run]) -> None:
         self.variants, self.cases = tuple(variants), tuple(cases)
@@ -203,7 +203,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every run was as expected."""
+        """Whether every run met its expectations."""
         return all(run.ok for run in self.runs)
 
     def of(self, variant: str, case: str | None = None) -> list[Run]:
@@ -219,7 +219,7 @@ class Comparison:
         ]
 
     def pairs(self) -> list[PairFigures]:
-        """Return the first side beside each of the others."""
+        """Return the pairs of the first side with each of the others."""
         return [_pair(one, other, found) for one, other, found in self._sides() if found]
 
     def differing(self) -> list[CaseDifference]:
@@ -243,7 +243,7 @@ class Comparison:
             yield first, variant.name, [(run, other) for run, other in others if other is not None]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON values, with dots for secrets."""
+        """Return everything as JSON values, with dots for secrets."""
         plain = msgspec.to_builtins
         return {
             "variants": plain(self.figures()),
@@ -261,7 +261,7 @@ def _run_json(run: Run) -> dict[str, Any]:
 
 def _differences(pair: tuple[Run, Run]) -> tuple[Difference, ...]:
     one, other = (run.trace.without_secrets() for run in pair)
-    # What the sides were made of differs on purpose.
+    # The sides differ in their tools on purpose.
     return tuple(each for each in differences(one, other) if each.kind != "agent")
 
 
@@ -335,7 +335,7 @@ def _time_verdict(pair: PairFigures, time: Ratio, what: str) -> str:
 
 
 def _chance(p: float, informative: int) -> str:
-    """Say how sure a difference is; the least p that so few pairs can give may be above the mark."""
+    """Say how sure a difference is; with few pairs even the smallest possible p may not be significant."""
     if p < SIGNIFICANT:
         return f"on these cases chance alone hardly does that (p = {p:.2g})"
     if 2 / 2**informative >= SIGNIFICANT:

@@ -1,7 +1,7 @@
-"""What a person lays beside a conversation: pieces of code, files, errors, told to the model once.
+"""Pieces that a person adds to a conversation: code, files, errors, sent to the model once.
 
-A sliding window: the oldest piece goes when a new one does not fit, unless it is pinned. Pieces are told with
-the next message, and again only after a summary has taken the place of that message.
+It is a sliding window: the oldest piece that is not pinned is evicted when a new one does not fit. Pieces are
+sent with the next message, and again only after a summary has replaced that message.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 ContextKind: TypeAlias = Literal["code", "text", "file", "repl-history", "error", "custom"]
 KINDS: tuple[str, ...] = get_args(ContextKind)
-# As Agent-Q has it; a person who lays out more no longer knows what is there.
+# As in Agent-Q; with more pieces a person no longer knows what is there.
 DEFAULT_SIZE = 50
 LARGEST_SIZE = 1_000
-# Prose is shown as it is; in all others a sign of Markdown means nothing.
+# Prose is shown as it is; in all other kinds, Markdown signs have no meaning.
 PROSE = frozenset({"text", "custom"})
-# The names of languages as highlighters know them, by the ending of a file.
+# The names of languages for highlighters, by file extension.
 LANGUAGES = {
     ".py": "python",
     ".lisp": "lisp",
@@ -53,7 +53,7 @@ LANGUAGES = {
 
 
 class ContextItem(msgspec.Struct, frozen=True):
-    """One piece: where it comes from, and from which line on, where it has lines."""
+    """One piece: its source, and its first line, if it has lines."""
 
     id: str
     kind: ContextKind
@@ -64,20 +64,21 @@ class ContextItem(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """How many tokens it takes, about."""
+        """About how many tokens it takes."""
         return about_tokens(len(self.text))
 
     @property
     def title(self) -> str:
-        """What it is, in one line."""
+        """A description in one line."""
         lines = f", {_lines(self.line, self.text)}" if self.line else ""
         return f"{self.kind} {self.source}".strip() + lines
 
 
 class ContextWindow:
-    """The pieces beside one conversation, oldest first.
+    """The added pieces of one conversation, oldest first.
 
-    `size` is how many there may be, `tokens` how much they may take together, about; None is without limit.
+    `size` is the maximum number of pieces, `tokens` about how many tokens they may take together; None means
+    no limit.
     """
 
     def __init__(self, size: int = DEFAULT_SIZE, tokens: int | None = None) -> None:
@@ -87,7 +88,7 @@ class ContextWindow:
             raise InvalidMessageError(f"the budget of a context is a number of tokens, not {tokens!r:.50}")
         self.size = size
         self.budget = tokens
-        # What had to go for newer pieces, until somebody looks.
+        # The latest pieces that were evicted for newer ones.
         self.dropped: deque[ContextItem] = deque(maxlen=LARGEST_SIZE)
         self._items: dict[str, ContextItem] = {}
         self._told: set[str] = set()
@@ -101,7 +102,7 @@ class ContextWindow:
 
     @property
     def tokens(self) -> int:
-        """How many tokens all of it takes, about."""
+        """About how many tokens all pieces take."""
         return sum(item.tokens for item in self)
 
     def add(
@@ -113,7 +114,7 @@ class ContextWindow:
         line: int = 0,
         is_pinned: bool = False,
     ) -> ContextItem:
-        """Lay a piece beside the conversation; the oldest that are not pinned go for it."""
+        """Add a piece to the conversation; the oldest pieces that are not pinned are evicted for it."""
         if kind not in KINDS:
             raise InvalidMessageError(f"{kind!r:.50} is no kind of context: there are {', '.join(KINDS)}")
         if not text.strip():
@@ -128,7 +129,7 @@ class ContextWindow:
         return item
 
     def _going(self, new: ContextItem) -> list[ContextItem]:
-        """Return what has to go for a new piece, or say why there is no room."""
+        """Return the pieces to evict for a new one, or say why there is no room."""
         count, tokens, going = len(self) + 1, self.tokens + new.tokens, []
         loose = (item for item in self if not item.is_pinned)
         while count > self.size or (self.budget is not None and tokens > self.budget):
@@ -145,7 +146,7 @@ class ContextWindow:
         return "the context is full of what is pinned: unpin or remove something"
 
     def pin(self, name: str, *, is_pinned: bool = True) -> ContextItem:
-        """Keep a piece until it is removed, or no longer."""
+        """Pin a piece until it is removed, or unpin it."""
         item = msgspec.structs.replace(self.get(name), is_pinned=is_pinned)
         self._items[name] = item
         return item
@@ -159,7 +160,7 @@ class ContextWindow:
         return found
 
     def remove(self, name: str) -> ContextItem:
-        """Take a piece away, also a pinned one."""
+        """Remove a piece, also a pinned one."""
         found = self.get(name)
         self._remove(name)
         return found
@@ -169,7 +170,7 @@ class ContextWindow:
         self._told.discard(name)
 
     def clear(self, kind: ContextKind | None = None) -> int:
-        """Take everything away that is not pinned, or all of a kind; return how many."""
+        """Remove everything that is not pinned, or all of a kind; return how many."""
         going = [item.id for item in self if (item.kind == kind if kind else not item.is_pinned)]
         for name in going:
             self._remove(name)
@@ -180,30 +181,30 @@ class ContextWindow:
         return [item for item in self if kind is None or item.kind == kind]
 
     def with_message(self, text: str) -> str:
-        """Return a message together with the pieces that were not told yet; they count as told then."""
+        """Return a message together with the pieces not sent yet, and mark these as sent."""
         new = [item for item in self if item.id not in self._told]
         self._told.update(item.id for item in new)
         return f"{text}\n\n{rendered(new)}" if new else text
 
     def tell_again(self) -> None:
-        """Have all pieces told with the next message: the ones that had them are gone."""
+        """Send all pieces again with the next message: the messages that had them are gone."""
         self._told.clear()
 
 
 def rendered(items: Iterable[ContextItem]) -> str:
-    """Write pieces as Markdown sections, each with its source and lines."""
+    """Render pieces as Markdown sections, each with its source and lines."""
     return "\n\n".join(["## Context", *(section(f"{each.id}: {each.title}", each) for each in items)])
 
 
 def section(title: str, item: ContextItem) -> str:
-    """Write one piece under a title."""
+    """Render one piece under a title."""
     if item.kind in PROSE:
         return f"### {title}\n\n{item.text}"
     return f"### {title}\n\n{fenced(item.text, LANGUAGES.get(PurePath(item.source).suffix, ''))}"
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Write a text as a block of code; its fence is longer than any in the text."""
+    """Render a text as a block of code; its fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}"

@@ -1,4 +1,4 @@
-"""What differs between two traces: the calls, what they gave, and the answer. Times and tokens always do."""
+"""Differences between two traces: calls, results and answer. Times and tokens always differ."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     from gramercy.agents.traces import Trace, TracedCall
 
-# Of two texts, on a screen: what to look for; --json has them whole.
+# The shown lines of two texts: enough to know what to look for; --json has all of them.
 MOST_LINES = 40
 LONGEST_LINE = 500
-# Equal lines that show where the others stand.
+# Equal lines shown around the different ones.
 AROUND = 3
-# Matching takes up to the square of this: some tenths of a second.
+# Matching takes time up to the square of this: some tenths of a second.
 MOST_MATCHED = 2_000
 Kind: TypeAlias = Literal["agent", "message", "call", "result", "outcome", "answer"]
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is not the same. `place` says where; what one side lacks is empty."""
+    """One difference. `place` says where; a side that lacks the thing is empty."""
 
     kind: Kind
     place: str
@@ -35,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def differences(one: Trace, other: Trace) -> tuple[Difference, ...]:
-    """Return what differs, in the order of the run; two traces without any behaved alike."""
+    """Return the differences in the order of the run; two traces without any behaved alike."""
     return tuple(_differences(one, other))
 
 
@@ -52,9 +52,9 @@ def _differences(one: Trace, other: Trace) -> Iterator[Difference]:
 
 
 def line_differences(before: str, after: str, most: int = MOST_LINES) -> Iterator[str]:
-    """Give the lines in which two texts differ, marked with - and +, and some that are equal around them.
+    """Yield the lines in which two texts differ, marked with - and +, and some equal lines around them.
 
-    `difflib.ndiff` also looks for likeness inside of lines, which takes minutes for two texts of 1,500.
+    `difflib.ndiff` also compares inside of lines, which takes minutes for two texts of 1,500 lines.
     """
     lines = list(_line_differences(before.splitlines(), after.splitlines()))
     for line in lines[:most]:

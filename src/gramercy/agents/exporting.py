@@ -1,6 +1,6 @@
 """Conversations as documents: Markdown to read, an object of JSON for programs.
 
-What looks like a secret is shown with dots, unless everything is asked for.
+Texts that look like secrets are replaced by dots, unless everything is requested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gramercy.journal.sessions import Message, SessionRecord
 
-# The form of the object; another number when a program that reads it would have to change.
+# The version of the format; it changes when programs that read it have to change.
 FORMAT = 1
 
 
@@ -45,7 +45,7 @@ def export_markdown(record: SessionRecord, said: Sequence[Message], *, is_masked
 
 
 def about(record: SessionRecord) -> str:
-    """Tell in a sentence who talked with whom, where and since when."""
+    """Say in a sentence who talked with whom, where and since when."""
     with_whom = " ".join(filter(None, [record.agent, f"({record.model})" if record.model else ""]))
     parts = [f"Session {record.id}", f"with {with_whom}" if with_whom else ""]
     parts += [f"in {record.project}" if record.project else "", f"since {_moment(record.at)}"]
@@ -58,7 +58,7 @@ def call_names(said: Sequence[Message]) -> dict[str, str]:
 
 
 def speaker(message: Message, names: Mapping[str, str]) -> str:
-    """Tell who says a message: the person, the model, or a tool that was called."""
+    """Name the speaker of a message: the person, the model, or a called tool."""
     if message.role == "tool":
         failed = " (failed)" if message.data.get("is_error") else ""
         return f"result of {names.get(message.data.get('call_id', ''), 'a call')}{failed}"
@@ -82,7 +82,7 @@ def _costs(message: Message) -> Iterable[str]:
 def _body(message: Message) -> Iterable[str]:
     if message.fault:
         yield f"(damaged: {message.fault})"
-    # What a tool returns and what a person pastes may be anything; only models write Markdown on purpose.
+    # Results of tools and pasted texts may contain anything; only models write Markdown on purpose.
     yield fenced(message.text) if message.role == "tool" else message.text
     for call in calls_of(message):
         yield f"calls `{call.name}`\n\n{fenced(call.arguments, 'json')}"
@@ -93,7 +93,7 @@ def _moment(at: float) -> str:
 
 
 def plain_without_secrets(value: Any) -> Any:
-    """Return plain data with dots for what looks like a secret in its texts."""
+    """Return plain data with dots for texts that look like secrets."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""How sure a figure is: intervals of 95 % and paired tests, without assumptions about the shape of times.
+"""Confidence of figures: 95 % intervals and paired tests, without assumptions about how times vary.
 
-All of them speak of the cases that were run: what would come out if these were run again, not others.
+All of them are about the cases that were run: the result of running the same cases again, not others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Interval: TypeAlias = tuple[float, float]
 # The quantile of the normal distribution for 95 % on both sides.
 Z = 1.959964
-# Enough that the ends of an interval move by less than what a person reads off.
+# Enough that the ends of an interval move by less than a person reads off.
 RESAMPLES = 2_000
-# Up to here every way to swap the pairs is tried (4,096 of them); above, as many as RESAMPLES are drawn.
+# Up to here every way to swap the pairs is tried (4,096 of them); above, RESAMPLES ways are drawn.
 MOST_EXACT = 12
-# The same figures for the same runs, however often they are asked for.
+# The same runs always give the same figures.
 SEED = 20_260_101
 
 
@@ -38,7 +38,7 @@ def wilson(successes: int, runs: int) -> Interval:
 def bootstrap(
     values: Sequence[float], figure: Callable[[Sequence[float]], float] = median
 ) -> Interval | None:
-    """Return the interval of a figure of these values by drawing them again; None for fewer than two."""
+    """Return the bootstrap interval of a figure of these values; None for fewer than two values."""
     if len(values) < 2:  # noqa: PLR2004 - one value says nothing of how much values differ
         return None
     draw = Random(SEED)  # noqa: S311 - figures, not secrets
@@ -47,9 +47,9 @@ def bootstrap(
 
 
 def mcnemar(only_one: int, only_other: int) -> float:
-    """Return how often chance makes successes differ at least so much (McNemar's exact test).
+    """Return how often chance makes successes differ at least this much (McNemar's exact test).
 
-    Counts the pairs of runs in which only the one or only the other succeeded.
+    The arguments count the pairs of runs in which only the one or only the other succeeded.
     """
     total = only_one + only_other
     if not total:
@@ -59,7 +59,7 @@ def mcnemar(only_one: int, only_other: int) -> float:
 
 
 def sign_flip(values: Sequence[float]) -> float:
-    """Return how often chance makes the mean of paired differences at least so large (permutation test)."""
+    """Return how often chance makes the mean of paired differences this large (permutation test)."""
     if not any(values):
         return 1.0
     seen, n = abs(sum(values)), len(values)
@@ -71,7 +71,7 @@ def sign_flip(values: Sequence[float]) -> float:
         return sum(each >= seen * (1 - 1e-9) for each in sums) / len(sums)
     draw = Random(SEED)  # noqa: S311 - figures, not secrets
     drawn = (abs(sum(v if draw.random() < 0.5 else -v for v in values)) for _ in range(RESAMPLES))  # noqa: PLR2004
-    # The order that was seen is one of them, so that no p is zero.
+    # The observed order is one of them, so that p is never zero.
     return (1 + sum(each >= seen * (1 - 1e-9) for each in drawn)) / (RESAMPLES + 1)
 
 

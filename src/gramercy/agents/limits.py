@@ -1,7 +1,7 @@
-"""What a run has used so far, against its limits: turns, calls, time, tokens and money.
+"""The usage of a run so far, against its limits: turns, calls, time, tokens and money.
 
-The provider's own count is the truth. Before a question is sent its size is estimated, and so is an answer
-that came without a count.
+The provider's own count is authoritative. Before a question is sent its size is estimated, and so is an
+answer without a count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gramercy.agents.prices import Price
     from gramercy.providers.base import Message
 
-# English prose and code in the tokenizers of the large providers: 3 to 4 characters for a token.
+# English prose and code with the tokenizers of the large providers: 3 to 4 characters per token.
 CHARACTERS_PER_TOKEN = 3.2
 # Role, separators and the names of fields around each message.
 CHARACTERS_AROUND = 16
@@ -25,7 +25,7 @@ NOTHING = Usage()
 
 
 def dollars(amount: float) -> str:
-    """Write an amount of money, with as many digits as a small one needs."""
+    """Format an amount of money, with as many digits as a small one needs."""
     if amount >= 1:
         return f"${amount:.2f}"
     # An answer of a small model costs less than a hundredth of a cent.
@@ -38,15 +38,15 @@ def about_tokens(characters: int) -> int:
 
 
 def size_of(message: Message) -> int:
-    """Return the characters that a message sends to a model."""
+    """Return the number of characters that a message sends to a model."""
     called = sum(len(call.name) + len(call.arguments) + CHARACTERS_AROUND for call in message.calls)
     return len(message.text) + called + CHARACTERS_AROUND
 
 
 class Meter:
-    """Counts for one run and the nested agents inside of it, which share its limits.
+    """Counts for one run and its nested agents, which share its limits.
 
-    `before` is what the conversation has cost before this run.
+    `before` is the cost of the conversation before this run.
     """
 
     def __init__(self, limits: Limits, before: float = 0.0) -> None:
@@ -55,10 +55,10 @@ class Meter:
         self.began = monotonic()
         self.usage = Usage()
         self.calls = 0
-        # None from the first answer on whose price is not known; what is known counts against the budget.
+        # None after the first answer with an unknown price; known costs still count against the budget.
         self.cost: float | None = 0.0
         self._spent = 0.0
-        # As the provider counts, or estimated where it does not.
+        # As the provider counts, or estimated if it does not.
         self._tokens = 0
 
     @property
@@ -78,9 +78,9 @@ class Meter:
         return None if self.limits.calls is None else max(0, self.limits.calls - self.calls)
 
     def spend(self, usage: Usage, about: Usage, price: Price | None) -> float | None:
-        """Count an answer, and return what it has cost; None when its price or its tokens are not known.
+        """Count an answer and return its cost; None if its price or its tokens are unknown.
 
-        Without the provider's count, `about` is what counts against the limits.
+        Without the provider's count, `about` counts against the limits.
         """
         counted = usage if usage.total else about
         self.usage += usage
@@ -92,7 +92,7 @@ class Meter:
         return spent if is_known else None
 
     def check(self, about: Usage = NOTHING, price: Price | None = None) -> None:
-        """Raise LimitReachedError unless a question of about so many tokens may be asked."""
+        """Raise LimitReachedError unless a question of about this many tokens may be asked."""
         limits = self.limits
         if limits.tokens is not None and self._tokens + about.total > limits.tokens:
             told = f"{self._tokens:,} are used"

@@ -1,8 +1,8 @@
-"""What a message mentions with an @: files, names of the image, states, results, errors, told along with it.
+"""Mentions with an @ in a message: files, names of the image, states, results, errors, sent along with it.
 
-Resolved when the message is sent, so that the model reads what is there then. A mention that names its kind
-(`@file:notes.md`) and cannot be resolved holds the message back; a bare one (`@notes.md`) that names no file
-is plain text, since people write @ for other reasons too.
+Mentions are resolved when the message is sent, so that the model gets the contents of that moment. If a
+mention with a kind (`@file:notes.md`) cannot be resolved, the message is not sent. A bare mention
+(`@notes.md`) that names no file is plain text, since people also write @ for other reasons.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Message
     from gramercy.toolsets.workspace import Workspace
 
-# Of one mention; about 16,000 tokens, which is what a model reads with care.
+# The bytes of one mention: about 16,000 tokens, as much as a model reads with care.
 LONGEST = 50 * 1024
-# Of one message: a message with more of them was not written by hand.
+# The mentions of one message: a message with more was not written by hand.
 MOST_MENTIONS = 20
-# Of evaluations that are told with an image: the latest ones.
+# Evaluations that are sent with an image: the latest ones.
 LATEST = 5
 KINDS = {
     "file": "a file of the project, or some of its lines: @file:src/a.py:10-20",
@@ -45,25 +45,25 @@ KINDS = {
 }
 NAMED = frozenset({"file", "symbol"})
 _KINDS = "|".join(KINDS)
-# Not inside of a word, so that an address of mail is none; a kind ends where the word does.
+# A mention does not begin inside of a word, so an e-mail address is not one; a kind ends with its word.
 _MENTION = re.compile(
     rf'(?<![\w@/.`])@(?:(?P<kind>{_KINDS})(?:(?!\w|[-./])|(?=:\S))(?::(?:"(?P<quoted>[^"\n]+)"|(?P<name>[^\s"`]+)))?'
     r'|"(?P<path>[^"\n]+)"|(?P<word>[\w.~/-][^\s"`]*))'
 )
-# Pasted code has @ of its own.
+# Pasted code has @ signs of its own.
 _CODE = re.compile(r"(?P<fence>`{3,})[\s\S]*?(?:(?P=fence)|\Z)|`[^`\n]*`")
-# No file has more lines than nine digits count, and Python refuses to read numbers of thousands of them.
+# No file has more lines than nine digits can count, and Python refuses to parse thousands of digits.
 _RANGE = re.compile(r"^(?P<path>.+?):(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?$")
 # The keys of calls fit into eight bytes.
 _KEY = re.compile(r"\d{1,18}")
-# Of a mention that was taken for text: what fits on a line of a terminal.
+# The length of a mention in a note that it was taken for text: one line of a terminal.
 LONGEST_NOTED = 60
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ENDS = ".,;:!?)]}>'"
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """What a mention stands for; `size` is in bytes, before it was cut."""
+    """The content of a mention; `size` is in bytes, before it was cut."""
 
     mention: str
     title: str
@@ -74,7 +74,7 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """A message with what it mentions. `notes` are for the person: what was cut, what was taken for text."""
+    """A message with its mentions. `notes` tell the person what was cut, and what was taken for text."""
 
     message: str
     attached: tuple[Attached, ...] = ()
@@ -82,7 +82,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class Mentions:
-    """Resolves the mentions of messages; what is not given cannot be mentioned."""
+    """Resolves the mentions of messages; kinds whose source is not given cannot be mentioned."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Mentions:
         }
 
     def resolve(self, message: str) -> Resolved:
-        """Return a message with what it mentions; InvalidMessageError names every mention that cannot be."""
+        """Return a message with its mentions; InvalidMessageError names every unresolved mention."""
         attached: dict[str, Attached] = {}
         notes, faults = [], []
         for mention, kind, name in found_mentions(message):
@@ -127,7 +127,7 @@ class Mentions:
         return Resolved(_joined(message, attached.values()), tuple(attached.values()), tuple(notes))
 
     def completions(self, word: str) -> list[str]:
-        """Return the mentions that begin like this: kinds, checkpoints and images, but no files."""
+        """Return the mentions with this prefix: kinds, checkpoints and images, but no files."""
         offered = [f"@{kind}:" if kind in NAMED else f"@{kind}" for kind in KINDS]
         if word.startswith("@checkpoint:"):
             infos = [info for image in self._images for info in image.checkpoints()]
@@ -137,7 +137,7 @@ class Mentions:
         return [each for each in offered if each.startswith(word)]
 
     def _found(self, mention: str, kind: str, name: str) -> Attached | str:
-        """Return what a mention stands for, or a note why a bare one is taken for text."""
+        """Return the content of a mention, or a note why a bare mention is taken for text."""
         if kind in {"file", ""}:
             return self._file(mention, name, is_named=bool(kind))
         if kind in NAMED and not name:
@@ -161,14 +161,14 @@ class Mentions:
             return f"{shown} is no file of the project, and was sent as text{self._close(path)}"
         real = self._workspace.name_of(path)
         if not is_named and (is_secret(path.rpartition("/")[2]) or is_secret(real.rpartition("/")[2])):
-            # By its real name too: evaluated code may have made a link of the one that the person knows.
+            # Check the real name too: evaluated code may have replaced a known file by a link.
             raise WorkspaceError(
                 f"keys are kept in files of such a name: say @file:{real} if the model shall see it"
             )
         document = self._workspace.document(path)
         text, title = document.text, self._workspace.name_of(path)
         if first:
-            # As editors count: a form feed, which Lisp files have between sections, ends no line.
+            # Count as editors do: a form feed, which Lisp files have between sections, does not end a line.
             lines = _LINE.findall(text)
             if not 1 <= first <= last or first > len(lines):
                 raise WorkspaceError(f"{path} has lines 1 to {len(lines)}, and not {first}-{last}")
@@ -183,7 +183,7 @@ class Mentions:
             return False
 
     def _close(self, path: str) -> str:
-        """Suggest a file beside the one that is not there."""
+        """Suggest a similar file in the folder of one that does not exist."""
         if self._workspace is None:
             return ""
         folder, _, name = path.rpartition("/")
@@ -191,7 +191,7 @@ class Mentions:
             beside = [each.name for each in self._workspace.resolve(folder or ".").iterdir()]
         except (WorkspaceError, OSError):
             return ""
-        # One that is there and leads out of the project is no better a second time.
+        # A file of that very name exists and leads out of the project, so do not suggest it.
         close = suggest(name, [each for each in beside if each != name])
         return f": did you mean @{f'{folder}/' if folder else ''}{close[0]}?" if close else ""
 
@@ -262,13 +262,14 @@ class Mentions:
 
 
 def found_mentions(message: str) -> list[tuple[str, str, str]]:
-    """Return the mentions of a message as they are written, with their kind and name; code has none."""
+    """Return the mentions of a message as written, with their kind and name; code has none."""
     bare = _CODE.sub(lambda code: " " * len(code[0]), message)
     found = []
     for match in _MENTION.finditer(bare):
         kind, quoted = match["kind"] or "", match["quoted"] or match["path"]
         written = match["name"] or match["word"] or ""
-        # What ends a sentence ends no name; Lisp and Ruby have names that end with a sign.
+        # Punctuation that ends a sentence is not part of a name, though Lisp and Ruby names may end with a
+        # sign.
         name = quoted or written.rstrip(
             _ENDS.replace("!", "").replace("?", "") if kind == "symbol" else _ENDS
         )
@@ -282,7 +283,7 @@ def _attached(mention: str, title: str, text: str, *, language: str = "") -> Att
     data = text.encode(errors="replace")
     if len(data) <= LONGEST:
         return Attached(mention, title, text, len(data), language=language)
-    # At the end of a line, where there is one not far before.
+    # Cut at the end of a line, if there is one not far before.
     shown = data[:LONGEST].decode(errors="ignore")
     end = shown.rfind("\n", len(shown) // 2) + 1 or len(shown)
     return Attached(mention, title, shown[:end], len(data), is_cut=True, language=language)

@@ -1,7 +1,7 @@
-"""`setup_observability`: one call, and a program says what its agents, models and tools do, and at what cost.
+"""`setup_observability`: with one call a program reports what its agents, models and tools do and cost.
 
-As lines of the logger `gramercy.observed`, as objects in a file, and summed up. Messages, arguments and
-results are in none of them.
+It reports as lines of the logger `gramercy.observed`, as objects in a file, and as sums. None of them contain
+messages, arguments or results.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gramercy.observed")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-# Of an error: what fits on one line of a log.
+# The length of an error on one line of a log.
 LONGEST_ERROR = 300
 LINE = "%(asctime)s %(levelname)s %(message)s"
 _COLUMNS = ("model", "questions", "failed", "in", "out", "cached", "cost", "p50 s", "p95 s")
 
 
 class ModelFigures(msgspec.Struct, frozen=True):
-    """What was asked of one model; the cost is in US dollars, None where a price is not known."""
+    """The figures of one model; the cost is in US dollars, None if a price is unknown."""
 
     model: str
     questions: int
@@ -58,7 +58,7 @@ class ModelFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What was observed so far: runs of agents, models and tools by name."""
+    """The figures so far: runs of agents, models and tools by name."""
 
     runs: int
     failed_runs: int
@@ -67,7 +67,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Observability:
-    """What `setup_observability` returns: the sums so far. Closing it ends the lines and the file."""
+    """The result of `setup_observability`: the sums so far. Closing it ends the lines and the file."""
 
     def __init__(self, handlers: list[logging.Handler], level: int, *, propagate: bool) -> None:
         self._lock = Lock()
@@ -84,13 +84,13 @@ class Observability:
         self._stop_observing = hooks.observe(self._observe_call)
 
     def figures(self) -> Figures:
-        """Return what was observed so far."""
+        """Return the figures so far."""
         with self._lock:
             models = {name: tally.figures(name) for name, tally in sorted(self._models.items())}
             return Figures(self._runs, self._failed_runs, models, self._metrics.snapshot())
 
     def summary(self) -> str:
-        """Return what was observed so far as text: runs, then a table of models and one of tools."""
+        """Return the figures so far as text: runs, then a table of models and one of tools."""
         found = self.figures()
         failed = f", {found.failed_runs} of them failed" if found.failed_runs else ""
         parts = [f"{counted(found.runs, 'run')} of agents{failed}"]
@@ -101,7 +101,7 @@ class Observability:
         return "\n\n".join(parts)
 
     def close(self) -> None:
-        """End it; the sums stay."""
+        """Stop observing; the sums stay."""
         if self._observe not in watching.observers:
             return
         watching.observers.remove(self._observe)
@@ -122,7 +122,7 @@ class Observability:
         self.close()
 
     def _observe(self, seen: Observation) -> None:
-        """Take the end of a run or of a question to a model."""
+        """Count and log the end of a run or of a question to a model."""
         with self._lock:
             if isinstance(seen, ModelAnswered):
                 self._models.setdefault(seen.model, _ModelTally()).count(seen)
@@ -136,7 +136,7 @@ class Observability:
             _log(_run_level(seen), _run_line(seen), {"event": "run", **msgspec.structs.asdict(seen)})
 
     def _observe_call(self, phase: str, tool: Tool | None, result: ToolResult | None) -> None:
-        """Take the beginning or the end of a call."""
+        """Count and log the beginning or the end of a call."""
         call, name = current_call(), "" if tool is None else tool.name
         fields: dict[str, Any] = {
             "event": "call",
@@ -173,12 +173,12 @@ class Observability:
 
 
 def setup_observability(level: str | int | None = "INFO", file: str | Path | None = None) -> Observability:
-    """Log what agents, models and tools of this program do from now on; return what sums it up.
+    """Log what agents, models and tools of this program do from now on; return an object with the sums.
 
     Lines of `level` and above go to the handlers of the program, else to standard error: INFO for every run,
     question and call, WARNING for those that failed or were refused, ERROR for failed runs alone, None for no
-    lines. With `file` they are also appended there, each as a JSON object, with None those of INFO. A second
-    call takes the place of the first.
+    lines. With `file` they are also appended there, each as a JSON object; if `level` is None, those of INFO
+    and above. A second call replaces the first.
     """
     global _current  # noqa: PLW0603 - logging is one for a process, and so is this
     number = logging.INFO if level is None else _number(level)
@@ -212,7 +212,7 @@ def _stream_handler() -> logging.Handler:
 
 def _file_handler(path: Path) -> logging.Handler:
     try:
-        # What was done when, and with which errors, is for the person alone.
+        # The times and errors of a person's work are private to that person.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
@@ -222,7 +222,7 @@ def _file_handler(path: Path) -> logging.Handler:
 
 
 class _JsonLines(logging.Formatter):
-    """Writes what was observed as one JSON object."""
+    """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -235,7 +235,7 @@ def _log(level: int, text: str, observed: dict[str, Any]) -> None:
 
 
 class _ModelTally:
-    """The sums of one model; its latest times, so that memory is bounded."""
+    """The sums of one model; only its latest times, so that memory is bounded."""
 
     def __init__(self) -> None:
         self.questions, self.failed = 0, 0
@@ -244,7 +244,7 @@ class _ModelTally:
         self.seconds: deque[float] = deque(maxlen=SAMPLES)
 
     def count(self, seen: ModelAnswered) -> None:
-        """Take one question."""
+        """Count one question."""
         self.questions += 1
         if seen.error:
             self.failed += 1
@@ -297,7 +297,7 @@ def _model_line(seen: ModelAnswered) -> str:
 
 
 def _run_level(seen: RunEnded) -> int:
-    """Return how bad the end of a run is; that of a nested agent is a result which another one reads."""
+    """Return the log level for the end of a run; a nested agent's end is only a result for another."""
     if not seen.error:
         return logging.INFO
     return logging.WARNING if seen.depth or seen.error == CANCELLED else logging.ERROR
@@ -318,7 +318,7 @@ def _money(cost: float | None) -> str:
 
 
 def _outcome(result: ToolResult) -> str:
-    """Return one word for what became of a call."""
+    """Return one word for the outcome of a call."""
     if result.success:
         return "done"
     if "awaiting" in result.metadata:

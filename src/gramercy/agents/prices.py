@@ -1,7 +1,7 @@
-"""What models cost: a small table with its date, and what a person says instead.
+"""The prices of models: a small table with its date, and the user's own prices.
 
-The table is for orientation and for budgets, not for bills. Prices of its own are read from the file that
-`GRAMERCY_PRICES` names, or `prices.toml` in the user's configuration:
+The table is for orientation and for budgets, not for bills. The user's own prices are read from the file that
+`GRAMERCY_PRICES` names, or from `prices.toml` in the user's configuration:
 
     ["OpenAI/gpt-4o-mini"]
     input = 0.15    # US dollars for a million tokens
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Usage
 
-# The day of the table: what the services published, as collected in genai-prices 0.2.1.
+# The date of the table: prices published by the services, as collected in genai-prices 0.2.1.
 DATE = "2026-11-16"
 MILLION = 1_000_000
 FILE = "GRAMERCY_PRICES"
@@ -39,7 +39,7 @@ Dollars: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """US dollars for a million tokens; tokens of the cache cost what others do where it is not said."""
+    """US dollars per million tokens; without a price for the cache, its tokens cost as much as others."""
 
     input: Dollars
     output: Dollars
@@ -48,11 +48,11 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether tokens cost nothing, however many there are."""
+        """Whether tokens cost nothing."""
         return self.input == self.output == 0
 
     def of(self, usage: Usage) -> float:
-        """Return what so many tokens cost, in US dollars."""
+        """Return the cost of this usage, in US dollars."""
         read, written = usage.cached, usage.cache_written
         plain = max(0, usage.input - read - written) * self.input
         cached = read * (self.input if self.cached is None else self.cached)
@@ -61,11 +61,11 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 FREE = Price(0.0, 0.0)
-# They run on machines of one's own.
+# They run on the user's own machines.
 _OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llamacpp", "vllm", "local", "scripted"})
-# Services that take the prices of the table for models of these names.
+# Services that charge the prices of the table for models of these names.
 _SERVICES = frozenset({"openai", "azure", "anthropic", "google", "googlegla", "googlevertex", "openrouter"})
-# Questions of more than some 200,000 tokens cost more with some of these models than stands here.
+# Questions of more than some 200,000 tokens cost more with some of these models than the table says.
 _TABLE = {
     "claude-3-5-haiku": Price(0.8, 4.0, 0.08, 1.0),
     "claude-3-5-sonnet": Price(3.0, 15.0, 0.3, 3.75),
@@ -128,18 +128,18 @@ _TABLE = {
     "o3-mini": Price(1.1, 4.4, 0.55),
     "o4-mini": Price(1.1, 4.4, 0.275),
 }
-# The day of a version, or that it is the latest: claude-sonnet-4-5-20250929, gpt-4o-2024-11-20.
+# The date of a version, or `latest`: claude-sonnet-4-5-20250929, gpt-4o-2024-11-20.
 _VERSION = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 class Prices:
-    """The table, and prices that come before it, by the names of models."""
+    """The table, and prices that take precedence over it, by the names of models."""
 
     def __init__(self, own: Mapping[str, Price] | None = None) -> None:
         self._own = {name.casefold(): price for name, price in (own or {}).items()}
 
     def find(self, model: ModelName) -> Price | None:
-        """Return what a model costs, or None where that is not known."""
+        """Return the price of a model, or None if it is unknown."""
         own = self._own.get(str(model).casefold())
         provider = plain(model.provider)
         if own is not None or provider in _OF_ONES_OWN:
@@ -162,7 +162,7 @@ def read_prices(path: str | Path) -> Prices:
 
 
 def user_prices() -> Prices:
-    """Return the table with what the person has set."""
+    """Return the table with the user's own prices."""
     named = os.environ.get(FILE)
     if named:
         return read_prices(named)

@@ -1,7 +1,7 @@
-"""Shadows: a second implementation of safe tools does each call again, beside the live one, unseen by it.
+"""Shadows: a second implementation of safe tools repeats each call beside the live one, unseen by it.
 
-The caller gets the live result and waits for no shadow. What is not safe, or would have to be asked about,
-has no shadow: it would happen twice. Shadows go through a guard of their own and into the same journal.
+The caller gets the live result and waits for no shadow. A call that is not safe or needs approval has no
+shadow: its effect would happen twice. Shadows go through a guard of their own and into the same journal.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.tool import Tool
 
-# Calls that wait for their shadow; one that cannot keep up is left behind, not waited for.
+# Calls that wait for their shadow; if shadows fall behind, further calls are skipped.
 MOST_WAITING = 1_000
-# Differences that are kept whole; all are counted.
+# Differences that are stored completely; all are counted.
 MOST_KEPT = 100
 # As long as a tool of an agent may take.
 LONGEST_SECONDS = 30.0
 
 
 class ShadowDifference(msgspec.Struct, frozen=True):
-    """A call to which the two implementations gave different answers."""
+    """A call with different answers of the two implementations."""
 
     tool: str
     arguments: dict[str, Any]
@@ -54,9 +54,9 @@ class ShadowDifference(msgspec.Struct, frozen=True):
 
 
 class ShadowReport(msgspec.Struct, frozen=True):
-    """What came of the shadows: `skipped` counts calls without one, by the reason.
+    """The results of the shadows: `skipped` counts calls without one, by reason.
 
-    `time` is how many times as long the shadow takes, with its interval, where both have run.
+    `time` is how many times as long the shadow takes, with its interval, if both have run.
     """
 
     compared: int
@@ -68,7 +68,7 @@ class ShadowReport(msgspec.Struct, frozen=True):
     time: tuple[float, Interval | None, float] | None = None
 
     def lines(self) -> Iterator[str]:
-        """Say it in lines."""
+        """Format the report as lines."""
         alike = self.compared - self.differing
         yield (
             f"shadow: {alike} of {self.compared} calls alike" if self.compared else "shadow: no call compared"
@@ -89,9 +89,9 @@ class ShadowReport(msgspec.Struct, frozen=True):
 
 
 class Shadow:
-    """A hook for an executor: `executor.hooks.append(Shadow(library, executor))`; `close` tells what came.
+    """A hook for an executor: `executor.hooks.append(Shadow(library, executor))`; `close` returns the report.
 
-    `library` are the second implementations; those that are not safe are never run.
+    `library` has the second implementations; those that are not safe are never run.
     """
 
     def __init__(self, library: ToolLibrary, live: Executor) -> None:
@@ -118,7 +118,7 @@ class Shadow:
     def __call__(
         self, phase: Phase, tool: Tool, arguments: dict[str, Any], result: ToolResult | None
     ) -> None:
-        """Note a call that is over; its shadow runs later, on another thread."""
+        """Queue a finished call; its shadow runs later, on another thread."""
         if phase == "before" or result is None:
             return
         reason = self._reason(tool, arguments)
@@ -131,7 +131,7 @@ class Shadow:
             self._skipped["more waited than can be kept"] += 1
 
     def _reason(self, tool: Tool, arguments: dict[str, Any]) -> str:
-        """Say why a call has no shadow; empty when it has one."""
+        """Say why a call has no shadow; empty if it has one."""
         if tool.safety_level is not Safety.SAFE:
             return f"{tool.name} is {tool.level_word}"
         other = self._library.get(tool.name)
@@ -146,18 +146,18 @@ class Shadow:
         return "" if action is Action.ALLOW else f"the rules {action.value} about {tool.name}"
 
     def close(self, seconds: float = LONGEST_SECONDS) -> ShadowReport:
-        """Wait for the shadows that are under way, not forever, and tell what came of all."""
+        """Wait for the running shadows, at most `seconds`, and return the report."""
         end = monotonic() + seconds
         with suppress(queue.Full):
             self._waiting.put(None, timeout=seconds)
         self._thread.join(max(0.0, end - monotonic()))
         if self._thread.is_alive():
-            # The mark of the end, which waits with the others, stands for the one that runs.
+            # The queue also holds the end mark, which makes up for the call that is running.
             self._skipped["their shadow was not waited for"] += self._waiting.qsize() or 1
         return self.report()
 
     def report(self) -> ShadowReport:
-        """Tell what has come so far."""
+        """Return the report so far."""
         times = [pair for pair in list(self._times) if all(pair)]
         return ShadowReport(
             self._compared,
@@ -191,7 +191,7 @@ class Shadow:
 
 
 class _ShadowCall(Call):
-    """The call of a shadow: of the same conversation, under another name, and come back to by nobody."""
+    """The call of a shadow: in the same conversation, under another name, and without a returning caller."""
 
     __slots__ = ("_live",)
 

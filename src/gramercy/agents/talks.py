@@ -1,7 +1,7 @@
-"""Conversations of agents in the sessions of a journal: begun, gone on with, resumed after a crash, forked.
+"""Conversations of agents in the sessions of a journal: begun, continued, resumed after a crash, forked.
 
-A message is there before anything follows from it, with its calls, its results and what it cost. This module
-knows how messages are kept, and not what an agent does with them.
+A message is recorded before anything is done about it, with its calls, its results and its cost. This module
+knows how messages are stored, and not what an agent does with them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from gramercy.journal.sessions import Sessions
     from gramercy.providers.base import ModelCall, Usage
 
-# As many messages as are read at once, and as many conversations as are looked through for a title.
+# How many messages are read at once, and how many conversations are searched for a title.
 PAGE = 1_000
-# The role under which a summary of what was said before is kept; models are told it as a user's message.
+# The role of a stored summary of earlier messages; models get it as a message of the user.
 SUMMARY = "summary"
 SUMMARY_BEGINS = "This is a summary of our conversation so far, in place of its earlier messages:"
-# The mark of a message that a fork has taken over.
+# The mark of a message that was copied by a fork.
 COPIED = "copied"
-# The result of a call that was under way elsewhere: here it must not run a second time.
+# The result of a call that was running elsewhere: it must not run a second time here.
 NOT_RUN_HERE = "This call belongs to the conversation from which this one was forked. It was not run here."
 
 
 class TakenBack(msgspec.Struct, frozen=True):
-    """What a talk has taken back: the message of the user, how many messages, and the images' states then."""
+    """The messages that were taken back: the user's message, their number, and the states of images."""
 
     text: str
     messages: int
@@ -52,9 +52,9 @@ class TakenBack(msgspec.Struct, frozen=True):
 class SessionTalk:
     """One conversation in the sessions of a journal.
 
-    A new one is recorded with its first message, so that there are no empty ones. `model` may be changed
-    while the talk goes on; every answer is kept with the model that gave it. With every message of the user
-    the states of the `images` are kept, so that they can go back together.
+    A new conversation is recorded with its first message, so that there are no empty ones. `model` may change
+    during the conversation; every answer is stored with its model. With every message of the user the states
+    of the `images` are stored, so that both can be taken back together.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SessionTalk:
         name: str = "",
         images: Iterable[Image] = (),
     ) -> Self:
-        """Return a new conversation; without a title it gets that of its first message."""
+        """Return a new conversation; without a title it takes the title from its first message."""
         if name and sessions.session(name) is not None:
             raise JournalError(f"there is a session {name} already: resume it")
         now = time()
@@ -99,7 +99,7 @@ class SessionTalk:
     def resume(
         cls, sessions: Sessions, name: str, *, project: str = "", images: Iterable[Image] = ()
     ) -> Self:
-        """Return the conversation with this id, the beginning of one, or this title."""
+        """Return the conversation with this id, this prefix of an id, or this title."""
         record = found_session(sessions, name, project=project)
         return cls(sessions, record, all_messages(sessions, record.id), images=images)
 
@@ -120,17 +120,17 @@ class SessionTalk:
 
     @property
     def record(self) -> SessionRecord:
-        """What is known of the conversation: title, agent, model, project."""
+        """The data of the conversation: title, agent, model, project."""
         return self._record
 
     @property
     def kept(self) -> tuple[KeptMessage, ...]:
-        """Every message as it is kept, also those that a summary stands for."""
+        """Every message as stored, also those that a summary replaces."""
         return tuple(self._kept)
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        """What was said, as a run goes on from it: the latest summary stands for what it is of."""
+        """The messages that a run continues from: the latest summary replaces the messages before it."""
         for place in range(len(self._kept) - 1, -1, -1):
             if self._kept[place].role == SUMMARY:
                 until = self._kept[place].data.get("until", 0)
@@ -142,9 +142,9 @@ class SessionTalk:
         return (said for kept, said in pairs if kept.number > number and kept.role != SUMMARY)
 
     def earlier(self, keep: int) -> tuple[int, tuple[Message, ...]]:
-        """Return the messages before the latest turns, as a run would be told them, and the last number.
+        """Return the messages before the latest turns, as a run would get them, and the last number.
 
-        All of them where there are no more turns than that; none while a call has no result.
+        Return all of them if there are no more turns than `keep`, and none while a call has no result.
         """
         said = self.conversation
         numbers = [kept.number for kept in self._kept[-1:]]
@@ -158,12 +158,12 @@ class SessionTalk:
         return numbers[0], said
 
     def _summarized(self) -> int:
-        """Return the number up to which the latest summary stands for what was said."""
+        """Return the number of the last message that the latest summary replaces."""
         found = [kept.data.get("until", 0) for kept in self._kept if kept.role == SUMMARY]
         return int(found[-1]) if found else 0
 
     def add(self, message: Message, usage: Usage | None = None) -> None:
-        """Keep the next message, with what it cost."""
+        """Record the next message, with its usage."""
         data = _data_of(message)
         if message.role == "assistant":
             data |= self._costs(usage)
@@ -174,11 +174,11 @@ class SessionTalk:
         self._keep(message.role, message.text, data, message)
 
     def summarize(self, text: str, until: int, usage: Usage | None = None) -> None:
-        """Keep a summary that stands for the messages up to a number; those stay in the journal."""
+        """Record a summary that replaces the messages up to a number; those stay in the journal."""
         self._keep(SUMMARY, text, {"until": until, **self._costs(usage)}, None)
 
     def _costs(self, usage: Usage | None) -> dict[str, Any]:
-        """Return what is kept of an answer: its model, its tokens, and its price today, where it is known."""
+        """Return the stored data of an answer: its model, its tokens, and its price today, if known."""
         told: dict[str, Any] = {"model": self.model} if self.model else {}
         if usage is None:
             return told
@@ -187,7 +187,7 @@ class SessionTalk:
             self.prices = self.prices or user_prices()
             price = self.prices.find(ModelName.parse(self.model))
         except GramercyError:
-            # The name of no model, or a file of prices with a mistake, of which the run itself tells.
+            # The model's name is invalid, or the file of prices has a mistake, which the run itself reports.
             return told
         return told if price is None else {**told, "cost": price.of(usage)}
 
@@ -202,14 +202,14 @@ class SessionTalk:
 
     def _begin(self, text: str) -> None:
         about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
-        # A title stands in every list, so it has no secrets; what is told along with a message comes below.
+        # A title is in every list, so secrets are masked; mentioned contents come below the first paragraph.
         title = self._record.title or masked(text.strip().partition("\n\n")[0])
         self._sessions.begin(title, name=self.session, **about)
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 
     def spent(self) -> float:
-        """Return what the conversation and those nested in it have cost, as far as prices are known."""
+        """Return the cost of the conversation and those nested in it, as far as prices are known."""
         if not self._is_begun:
             return 0.0
         root, costs = root_of(self.session), []
@@ -221,11 +221,11 @@ class SessionTalk:
         return float(sum(costs))
 
     def identity(self, call: ModelCall) -> str:
-        """Return by what the journal knows this call again: conversation, tool and arguments, and its place.
+        """Return the identity of this call in the journal: from conversation, tool, arguments and its place.
 
-        A call that is made again while an earlier one like it is open or in doubt, or while its result was
-        not delivered, is that earlier one: it goes on with the question, and does not repeat what may have
-        happened. The digest has a key, since it outlives the arguments in the audit.
+        If a call is made again while an earlier one like it is open, in doubt or not delivered, it is that
+        earlier call: it resumes the question, and does not repeat an effect. The digest has a key, since it
+        outlives the arguments in the audit.
         """
         root = root_of(self.session)
         self._secret = self._secret or self._sessions.secret(root)
@@ -235,7 +235,7 @@ class SessionTalk:
         return self._sessions.unsettled(root, like) or f"{like}{token}.{place}"
 
     def nested(self, call: ModelCall, agent: str) -> tuple[Self, tuple[Message, ...]]:
-        """Return who keeps the talk of a nested agent that this call asks, and what was said in it before."""
+        """Return the talk of the nested agent that this call asks, and its earlier messages."""
         name = nested_id(self.session, *self._place(call))
         if self._sessions.session(name) is not None:
             talk = type(self).resume(self._sessions, name)
@@ -251,12 +251,12 @@ class SessionTalk:
         return awaited(self._said)
 
     def called_at(self) -> float:
-        """Return when the latest message with calls was kept."""
+        """Return when the latest message with calls was recorded."""
         pairs = zip(reversed(self._kept), reversed(self._said), strict=True)
         return next((kept.at for kept, said in pairs if said.calls), 0.0)
 
     def asked(self) -> Iterator[tuple[str, Self]]:
-        """Return the names of nested agents that this conversation has asked, each with its talk."""
+        """Return the names of nested agents that this conversation has called, each with its talk."""
         root = root_of(self.session)
         if not self._is_begun or not self._sessions.unsettled(root, f"{root}:"):
             return
@@ -269,7 +269,7 @@ class SessionTalk:
     def _place(self, call: ModelCall) -> tuple[str, int]:
         """Return the token of the latest message with calls, and the place of this call in it.
 
-        The token is the message's own, since the number of one that was taken back is given out again.
+        The token is the message's own, since the number of a message that was taken back is reused.
         """
         for kept, said in zip(reversed(self._kept), reversed(self._said), strict=True):
             if said.calls:
@@ -287,7 +287,7 @@ class SessionTalk:
         self._record = msgspec.structs.replace(self._record, title=title)
 
     def take_back(self) -> TakenBack | None:
-        """Take back the last message of the user and all that followed; None if there is none."""
+        """Take back the last message of the user and all that followed; None if there is no such message."""
         for place in range(len(self._kept) - 1, -1, -1):
             kept = self._kept[place]
             if kept.role == "user":
@@ -302,14 +302,14 @@ class SessionTalk:
         return None
 
     def states(self, number: int | None = None) -> dict[str, str]:
-        """Return the states in which the images were when the user's message up to this number was sent."""
+        """Return the states of the images when the user's last message up to this number was sent."""
         for kept in reversed(self._kept):
             if kept.role == "user" and (number is None or kept.number <= number) and "states" in kept.data:
                 return dict(kept.data["states"])
         return {}
 
     def fork(self, number: int | None = None, title: str = "") -> Self:
-        """Return a new conversation that goes on from a message of this one; see `fork_session`."""
+        """Return a new conversation that continues from a message of this one; see `fork_session`."""
         name = fork_session(self._sessions, self.session, number, title)
         return type(self).resume(self._sessions, name, images=self.images)
 
@@ -317,8 +317,8 @@ class SessionTalk:
 def fork_session(sessions: Sessions, name: str, number: int | None = None, title: str = "") -> str:
     """Begin a conversation with the messages of another one up to a number; return its id.
 
-    Calls keep together with their results: those of the last message are brought along, and one that has
-    none is answered with the reason. Images go back by `go_back`.
+    Calls stay together with their results: the results of the last message are copied too, and a call without
+    one gets a result that says why. `go_back` restores the images.
     """
     record, said = found_session(sessions, name), all_messages(sessions, name)
     last = said[-1].number if said else 0
@@ -331,7 +331,7 @@ def fork_session(sessions: Sessions, name: str, number: int | None = None, title
     about = {name: getattr(record, name) for name in ("agent", "model", "project", "principal")}
     new = sessions.begin(title or f"{record.title} (fork)", **about)
     for each in wanted:
-        # What they have used was used once.
+        # Mark them as copied: their usage counts only once.
         sessions.add(new, each.role, each.text, data={**each.data, COPIED: True}, call=each.call)
     for call in unanswered(messages):
         sessions.add(new, "tool", NOT_RUN_HERE, data={"call_id": call.id, "is_error": True})
@@ -339,7 +339,7 @@ def fork_session(sessions: Sessions, name: str, number: int | None = None, title
 
 
 def go_back(images: Iterable[Image], states: dict[str, str], *, files: bool = True) -> list[str]:
-    """Bring images to the states that a talk has kept; return a line for each, also where it cannot."""
+    """Restore images to the states that a talk has stored; return a line for each, also if it fails."""
     told = []
     for image in images:
         epoch = states.get(image.name)
@@ -360,7 +360,7 @@ def go_back(images: Iterable[Image], states: dict[str, str], *, files: bool = Tr
 
 
 def found_session(sessions: Sessions, name: str, *, project: str = "") -> SessionRecord:
-    """Return the conversation with this id, this title, or the beginning of one; the latest of several."""
+    """Return the latest conversation with this id, this title, or this prefix of an id."""
     found = sessions.session(name)
     if found is not None:
         return found
@@ -388,7 +388,7 @@ def all_messages(sessions: Sessions, name: str) -> list[KeptMessage]:
 
 
 def message_of(kept: KeptMessage) -> Message:
-    """Return a message as a model is told it; JournalError if what is kept cannot be read."""
+    """Return a message as a model gets it; JournalError if the stored message cannot be decoded."""
     if kept.role == SUMMARY and not kept.fault:
         return Message("user", f"{SUMMARY_BEGINS}\n\n{kept.text}")
     fields = {name: kept.data[name] for name in Message.__struct_fields__ if name in kept.data}
@@ -406,7 +406,7 @@ def message_of(kept: KeptMessage) -> Message:
 
 
 def _canonical(arguments: str) -> str:
-    """Return arguments in one way to write them; what is no JSON, as it is."""
+    """Return arguments in canonical form; text that is not JSON is returned unchanged."""
     try:
         return canonical_text(msgspec.json.decode(arguments))
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -414,7 +414,7 @@ def _canonical(arguments: str) -> str:
 
 
 def calls_of(kept: KeptMessage) -> tuple[ModelCall, ...]:
-    """Return the calls of a message; none where they cannot be read."""
+    """Return the calls of a message; none if they cannot be decoded."""
     try:
         return message_of(kept).calls
     except JournalError:

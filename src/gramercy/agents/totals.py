@@ -1,4 +1,4 @@
-"""What conversations have used: tokens, money, models and tools, by day, session, model, agent or tool."""
+"""The usage of conversations: tokens, money, models and tools, by day, session, model, agent or tool."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GROUPINGS: tuple[str, ...] = get_args(Grouping)
 
 
 class Total(msgspec.Struct):
-    """What answers have used together. `unpriced` are those whose price is not known: `cost` is without them.
+    """The summed usage of answers. `unpriced` counts answers with an unknown price, which `cost` leaves out.
 
-    `sessions` are conversations, those of nested agents counted with the one that they belong to.
+    `sessions` are conversations; those of nested agents count as part of the outer one.
     """
 
     answers: int = 0
@@ -50,7 +50,7 @@ class Total(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Totals by what they were grouped by, and of all together; `damaged` are conversations left out."""
+    """Totals by group, and of all together; `damaged` are conversations that were left out."""
 
     groups: dict[str, Total]
     all: Total
@@ -60,7 +60,7 @@ class Totals(msgspec.Struct):
 def totals(
     sessions: Sessions, by: Grouping = "day", *, session: str = "", project: str = "", since: float = 0.0
 ) -> Totals:
-    """Add up what the answers of conversations have used; a message that cannot be read counts nowhere."""
+    """Sum up the usage of conversations' answers; a message that cannot be decoded does not count."""
     known: dict[str, SessionRecord | None] = {}
     groups: dict[str, Total] = {}
     everything, damaged = Total(), set()
@@ -99,7 +99,7 @@ def _tools(message: Message) -> list[str]:
 
 
 def usage_of(message: Message) -> Usage:
-    """Return the tokens that a message has used; none where that is not known."""
+    """Return the tokens of a message; zero if they are unknown."""
     try:
         return msgspec.convert(message.data.get("usage", {}), Usage)
     except msgspec.ValidationError:

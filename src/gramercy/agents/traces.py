@@ -1,6 +1,6 @@
-"""Traces: what one run of an agent was asked, said, called and got, written as gram and read again.
+"""Traces: the message, answers, calls and results of one run, written as gram and read again.
 
-A file of traces begins with the agent that made them, so that it can be run again by itself. Secrets are
+A file of traces begins with the agent that made them, so that the file is enough to run it again. Secrets are
 masked when a trace is written, as the journal masks them.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Specification: TypeAlias = AgentSpecification
 else:
-    # msgspec looks into the types of fields, and cannot read those of a specification.
+    # msgspec reads the types of fields, and cannot handle those of a specification.
     Specification = Any
 
 # `missing`: the run ended before the call had a result.
@@ -43,13 +43,13 @@ RunOutcome: TypeAlias = Literal["answered", "limit", "failed", "cancelled"]
 TRACE_LABEL: Final = "Trace"
 TURN_LABEL: Final = "Turn"
 CALL_LABEL: Final = "Call"
-# Written also when they are empty; a run that costs nothing is not one of which the cost is not known.
+# Written even if they are empty: a run that costs nothing differs from a run of unknown cost.
 ALWAYS: Final = frozenset({"agent", "id", "tool", "arguments", "cost"})
 T = TypeVar("T")
 
 
 class TracedCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call, and what the model was given for it; `seconds` are those of the tool, without approval."""
+    """A call, and the result that the model got; `seconds` are those of the tool, without approval."""
 
     id: str
     tool: str
@@ -60,14 +60,14 @@ class TracedCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def said(self) -> str:
-        """The tool with its arguments, spelled alike for equal ones."""
+        """The tool with its arguments, in canonical form."""
         return f"{self.tool} {_canonical(self.arguments)}"
 
 
 class TracedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One answer of the model; without `stop` it was cut off, and none of its calls was run.
 
-    `message` is what a nested agent was asked.
+    `message` is the question to a nested agent.
     """
 
     agent: str
@@ -80,7 +80,7 @@ class TracedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One run: the message, every answer of the model with its calls, and what came of it."""
+    """One run: the message, every answer of the model with its calls, and the outcome."""
 
     agent: Specification
     message: str
@@ -90,19 +90,19 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
     started: str = ""
     seconds: float = 0.0
     usage: Usage = Usage()
-    # In US dollars; None when a price is not known.
+    # In US dollars; None if a price is unknown.
     cost: float | None = None
     session: str = ""
     turns: tuple[TracedTurn, ...] = ()
 
     @property
     def calls(self) -> tuple[TracedCall, ...]:
-        """The calls of all turns, in the order in which they were asked for."""
+        """The calls of all turns, in the order in which the model made them."""
         return tuple(call for turn in self.turns for call in turn.calls)
 
     @property
     def tool_seconds(self) -> float:
-        """What the tools took of the run's seconds."""
+        """The seconds of the run that its tools took."""
         return sum(call.seconds for call in self.calls)
 
     def to_gram(self) -> str:
@@ -110,7 +110,7 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
         return traces_text([self])
 
     def without_secrets(self) -> Trace:
-        """Return the trace with dots for what looks like a secret."""
+        """Return the trace with dots for texts that look like secrets."""
         return replace(
             self,
             message=masked(self.message),
@@ -121,7 +121,7 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def traces_text(traces: Sequence[Trace]) -> str:
-    """Write the runs of one agent; those of another, or of the same one after a change, need another text."""
+    """Write the runs of one agent; runs of another agent, or of a changed one, need another text."""
     if not traces:
         raise SpecificationError("there is no trace to write")
     agent = traces[0].agent
@@ -155,10 +155,10 @@ def load_traces(path: str | Path) -> tuple[Trace, ...]:
 
 
 def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
-    """Write a file of traces, whole or not at all, that only its owner can read."""
+    """Write a file of traces that only its owner can read, completely or not at all."""
     text = traces_text(traces)
     if Path(path).exists() and not Path(path).is_file():
-        # A rename would put a file in the place of the device or the pipe.
+        # A rename would replace the device or the pipe by a file.
         raise UnreadableFileError(f"{path} cannot be written: it is no regular file")
     try:
         write_whole(Path(path), text, mode=0o600)
@@ -167,7 +167,7 @@ def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
 
 
 class _Names:
-    """Names for patterns, none of them twice in a text."""
+    """Names for patterns, each unique in a text."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -235,7 +235,7 @@ def _call_text(call: TracedCall, names: _Names) -> str:
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the values that say something; half of a surrogate pair cannot be written."""
+    """Return the values that are not empty; half of a surrogate pair cannot be written."""
     return {
         key: clean(value) if isinstance(value, str) else value
         for key, value in values.items()
@@ -269,7 +269,7 @@ def _turn_of(bracket: Bracket, document: Document) -> TracedTurn:
 
 
 def _values_of(bracket: Bracket, document: Document, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the properties of a pattern as the fields of a struct, those of the usage together."""
+    """Return the properties of a pattern as the fields of a struct, with those of the usage combined."""
     found = bracket.subject.properties
     counts = Usage.__struct_fields__ if "usage" in kind.__struct_fields__ else ()
     wrong = misspelt(found, {*kind.__struct_fields__, *counts})

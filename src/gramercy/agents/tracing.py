@@ -1,7 +1,7 @@
-"""Record runs of agents as traces, and let traces answer for a model or for tools.
+"""Record runs of agents as traces, and replay traces in place of a model or of tools.
 
-A tracer stands between the loop and its provider and is told the events of the run: what the model said is
-recorded where it arrives, also that of nested agents, and also when the run fails.
+A tracer is between the loop and its provider and gets the events of the run. The model's answers are recorded
+where they arrive, also those of nested agents, and also if the run fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Part, Provider, Request, StopReason
     from gramercy.tools.tool import Tool
 
-# Microseconds are as fine as a clock tells of a call.
+# A clock measures a call no finer than in microseconds.
 DIGITS = 6
 
 
@@ -68,7 +68,7 @@ class Tracer:
         self._response: Response | None = None
 
     def provider(self, inner: Provider) -> Provider:
-        """Return a provider that answers as `inner` does, and is recorded."""
+        """Return a provider that answers as `inner` does and is recorded."""
         return _Recorded(self, inner)
 
     def providers(self, find: Callable[[ModelName], Provider]) -> Callable[[ModelName], Provider]:
@@ -76,14 +76,14 @@ class Tracer:
         return lambda model: self.provider(find(model))
 
     def take(self, event: AgentEvent) -> None:
-        """Record what the run tells."""
+        """Record an event of the run."""
         if isinstance(event, CallEnded):
             self._ended(event)
         elif isinstance(event, Finished):
             self._response = event.response
 
     def trace(self, error: BaseException | None = None) -> Trace:
-        """Return what was recorded; `error` is what the run has ended with, if it has failed."""
+        """Return the recorded trace; `error` is the exception that the run ended with, if it failed."""
         partial: Response | None = getattr(error, "response", None)
         response = self._response or partial
         turns = tuple(turn.done() for turn in self._turns)
@@ -107,18 +107,18 @@ class Tracer:
         return bool(self._turns)
 
     def begin(self, request: Request) -> _Turn:
-        """Note that the model is asked."""
+        """Note a question to the model."""
         asked = _asked(request)
         turn = _Turn(self._names.of(request), "" if asked == self.message else asked)
         self._turns.append(turn)
         return turn
 
     def _ended(self, event: CallEnded) -> None:
-        # Events come after the fact: the model may have been asked again by then.
+        # Events come after the fact: the model may have been asked again in between.
         for turn in self._turns:
             if turn.answer(event):
                 return
-        # Asked for before this run began, and finished by it.
+        # The call was made before this run began, and this run has finished it.
         turn = _Turn(event.agent or self.agent.name)
         turn.calls.append(event.call)
         turn.answer(event)
@@ -136,8 +136,8 @@ async def traced(
 ) -> tuple[Trace, Response | None]:
     """Run an agent and return the trace, also of a run that fails; cancellation passes.
 
-    Takes what `Agent.stream` takes. What keeps every run from its answer, such as a tool that is not bound or
-    a model that is not there, is raised.
+    Takes the arguments of `Agent.stream`. Errors that fail every run, such as an unbound tool or a missing
+    model, are raised.
     """
     from gramercy.providers.opening import open_provider
 
@@ -159,7 +159,7 @@ async def traced(
 class TraceFile:
     """Writes the runs of a command to a file, each as it ends.
 
-    One text holds the runs of one agent: when another one runs, a file with the next number is begun.
+    One file holds the runs of one agent: when another agent runs, a file with the next number is begun.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -173,7 +173,7 @@ class TraceFile:
         find: Callable[[ModelName], Provider],
         start: Callable[..., AsyncGenerator[AgentEvent, None]],
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Pass on the events of the run that `start` begins with `providers`, and write it down."""
+        """Pass on the events of the run that `start` begins with `providers`, and write the trace."""
         tracer, problem = Tracer(agent, message), None
         try:
             async with aclosing(start(providers=tracer.providers(find))) as events:
@@ -196,7 +196,7 @@ class TraceFile:
 
 
 class _Turn:
-    """A turn while it is recorded."""
+    """A turn while it is being recorded."""
 
     def __init__(self, agent: str, message: str = "") -> None:
         self.agent, self.message = agent, message
@@ -218,7 +218,7 @@ class _Turn:
             self.stop = part.reason
 
     def answer(self, event: CallEnded) -> bool:
-        """Keep the result of a call if it is one of this turn that has none."""
+        """Store the result of a call if the call is one of this turn and has none yet."""
         if event.agent not in ("", self.agent):
             return False
         asked = (event.call.name, event.call.arguments)
@@ -229,7 +229,7 @@ class _Turn:
         ]
         if not places:
             return False
-        # The loop gives ids anew that are empty or come twice.
+        # The loop replaces ids that are empty or repeated.
         same = (place for place in places if self.calls[place].id == event.call.id)
         self.results[next(same, places[0])] = event.result
         return True
@@ -248,7 +248,7 @@ def _call(call: ModelCall, result: ToolResult | None) -> TracedCall:
 
 
 def outcome_of(result: ToolResult) -> CallOutcome:
-    """Tell in a word what became of a call."""
+    """Return one word for the outcome of a call."""
     if result.success:
         return "done"
     if "awaiting" in result.metadata:
@@ -293,7 +293,7 @@ def _asked(request: Request) -> str:
 
 
 class AgentNames:
-    """Tells by a question which agent asks it: agents that are nested each have an instruction."""
+    """Tells which agent asks a question: nested agents have different instructions."""
 
     def __init__(self, agent: AgentSpecification) -> None:
         self._outer = agent.name
@@ -303,7 +303,7 @@ class AgentNames:
         """Return the name of the agent that asks."""
         found = self._by_instruction.get(request.instruction)
         if found is None:
-            # A context may have been added to it. Of two that are in it, the longer one holds the other.
+            # A context may have been appended. Of two instructions in it, the longer one contains the other.
             near = [text for text in self._by_instruction if text in request.instruction]
             found = self._by_instruction[max(near, key=len)] if near else self._outer
         return found
@@ -316,16 +316,16 @@ def _instructions(agent: AgentSpecification) -> Iterator[tuple[str, str]]:
 
 
 class ReplayProvider:
-    """Answers as the model did in a trace: each agent of it gets its own answers, in their order."""
+    """Answers as the model did in a trace: each agent gets its own answers, in their order."""
 
     def __init__(self, trace: Trace, name: str = "replay") -> None:
         self.name = name
         self._names = AgentNames(trace.agent)
         self._trace = trace
-        # Nested agents may run side by side: each gets the answers to what it was asked.
+        # Nested agents may run concurrently: each gets the answers to its own question.
         self._turns: dict[tuple[str, str], deque[TracedTurn]] = defaultdict(deque)
         for turn in trace.turns:
-            # One without a stop in the middle are calls of an earlier run, which this one has finished.
+            # A turn without a stop in the middle holds calls of an earlier run, which this run has finished.
             if turn.stop or turn is trace.turns[-1]:
                 self._turns[turn.agent, turn.message or trace.message].append(turn)
 
@@ -353,12 +353,12 @@ class ReplayProvider:
 
 
 def recorded_tools(trace: Trace) -> ToolLibrary:
-    """Return tools that do nothing but give what was recorded, call by call."""
+    """Return tools that only return the recorded results, call by call."""
     return ToolLibrary.of(_recorded_tool(each, trace.calls) for each in tools_of(trace.agent).values())
 
 
 def tools_of(agent: AgentSpecification) -> dict[str, ToolSpecification]:
-    """Return the tools of an agent and of those that are nested in it, by name."""
+    """Return the tools of an agent and of its nested agents, by name."""
     found = {tool.name: tool for tool in agent.tools}
     for nested in agent.agents:
         found |= tools_of(nested)
@@ -372,13 +372,13 @@ def _recorded_tool(specification: ToolSpecification, calls: Sequence[TracedCall]
         said = canonical_text(arguments)
         if not results[said]:
             raise ExecutionError("the trace has no such call: the run has left the recorded one")
-        # The last result stands for all that come after it: a loop may ask once more.
+        # The last result is used for all later calls: a loop may ask once more.
         found = results[said].popleft() if len(results[said]) > 1 else results[said][0]
         return ToolOutput(found.result) if found.outcome == "done" else ToolOutput(None, error=found.result)
 
     tool = create_tool(specification.name, specification.description, specification.schema, give, inline=True)
     for call in calls:
-        # As the guard hands them to a tool, with the defaults; what it refuses, it refuses again by itself.
+        # As the guard passes them to a tool, with the defaults; arguments that it refuses, it refuses again.
         with suppress(InvalidArgumentsError):
             if call.tool == tool.name:
                 results[canonical_text(tool.checker.check(read_arguments(call.arguments)))].append(call)
@@ -386,6 +386,6 @@ def _recorded_tool(specification: ToolSpecification, calls: Sequence[TracedCall]
 
 
 def replay_executor() -> Executor:
-    """Return an executor that asks nobody: tools that only give what was recorded need no approval."""
-    # What was too long was cut when it was recorded, and says so.
+    """Return an executor that asks for no approval: its tools only return recorded results."""
+    # Long results were cut when they were recorded, and say so.
     return Executor(Registry(), policy=Policy([Rule(Action.ALLOW)]), max_output=sys.maxsize)

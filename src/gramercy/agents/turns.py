@@ -1,7 +1,7 @@
-"""One agent in conversation: ask the model, send its calls through the guard, give it the results, again.
+"""One agent in conversation: ask the model, send its calls through the guard, return the results, repeat.
 
-Whatever goes wrong with a call becomes a result that the model reads; only limits, a provider that fails and
-the caller's own cancellation end a run before its answer. However it ends, every call has a result.
+An error in a call becomes a result that the model reads. Only limits, a failing provider and the caller's own
+cancellation end a run before its answer. However it ends, every call has a result.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider, StopReason
 
-# More than a million tokens: no model reads so much at once.
+# More than a million tokens: no model reads that much at once.
 LONGEST_MESSAGE = 4_000_000
-# Of the tokens that a model reads at once; beyond it the person is told, while there is room to act.
+# The share of a model's window at which the person is warned, while there is room to act.
 WARNED_SHARE = 0.8
 
 
 class Shared(msgspec.Struct):
-    """What the run of an agent shares with those of its nested agents."""
+    """The state that the run of an agent shares with its nested agents."""
 
     executor: Executor
     providers: dict[ModelName, Provider]
@@ -71,12 +71,12 @@ class Shared(msgspec.Struct):
     meter: Meter
     project: str = ""
     warnings: list[str] = msgspec.field(default_factory=list)
-    # Why a nested conversation cannot be kept, so that no run around it may go on either.
+    # Why a nested conversation cannot be recorded, so that no outer run may continue either.
     broken: list[JournalError] = msgspec.field(default_factory=list)
 
 
 class Answer:
-    """What one question to the model has brought so far."""
+    """The answer to one question so far."""
 
     __slots__ = ("_taken", "began", "calls", "is_whole", "stop", "text", "usage")
 
@@ -108,7 +108,7 @@ class Answer:
         return clean("".join(self.text))
 
     def _named(self, call: ModelCall) -> ModelCall:
-        """Return a call whose id no other call of the conversation has: its result is found by it."""
+        """Return a call with an id that is unique in the conversation: its result is found by it."""
         given, number = clean(call.id), len(self.calls)
         name = given
         while not name or name in self._taken:
@@ -151,16 +151,16 @@ class Run:
         self._made: list[CallMade] = []
         self._turns = 0
         self._answer: Answer | None = None
-        # What came of an answer that did not come to its end.
+        # The text of an incomplete answer.
         self.said = ""
         self._price = shared.prices.find(bound.agent.model)
         self._window, self._is_near = shared.windows(bound.agent.model), False
-        # Of what a question sends: what the provider has counted last, and the characters since then.
+        # The size of a question: the provider's last count, and the characters since then.
         self._last = Usage()
         self._characters = len(self.agent.instruction) + len(msgspec.json.encode(self._offered))
 
     async def answer(self, message: str | None, history: tuple[Message, ...]) -> Response:
-        """Run to the answer; what ends the run before leaves a conversation that can go on."""
+        """Run to the answer; if the run ends before, the conversation can still be resumed."""
         with watched_run(self.agent, self._depth, self._session):
             return await self._run(message, history)
 
@@ -179,17 +179,17 @@ class Run:
                 self._executor.delivered(result)
             return await self._converse()
         except BaseException as error:
-            # A nested conversation that another program has gone on with is that program's, and so is this
-            # one: nothing may be added to it here.
+            # If another program has continued a nested conversation, that one and this one belong to it: add
+            # nothing to it here.
             if not self._shared.broken:
-                with suppress(Exception):  # what keeps the conversation may be what has failed
+                with suppress(Exception):  # the journal of the conversation may be what has failed
                     self._close(error)
             if isinstance(error, AgentError | ProviderError) and error.response is None:
                 error.response = self.response(self.said)
             raise
 
     async def late(self, told: Sequence[Message]) -> AsyncIterator[tuple[str, ToolResult]]:
-        """Yield what became of calls that waited for a person when a run ended, nested agents' too."""
+        """Yield the outcomes of calls that waited for a person when a run ended, also of nested agents."""
         talk = self._talk
         async for each in self._calls.late(awaited(told) if talk is None else talk.waited(), told):
             yield each
@@ -224,7 +224,7 @@ class Run:
         raise LimitReachedError(f"the agent {self.agent.name} has used its {limit} turns without an answer")
 
     async def _ask(self) -> Answer:
-        """Ask the model, pass on what it says while it says it, and keep the answer before its calls run."""
+        """Ask the model, pass its answer on as it comes, and record the answer before its calls run."""
         about = self._about()
         self._shared.meter.check(about, self._price)
         self._warn_of_limits(about)
@@ -250,19 +250,19 @@ class Run:
         except GramercyError:
             raise
         except Exception as error:
-            # Providers may come with a plug-in: what they raise is no reason to lose what was done.
+            # Providers may come from a plug-in: their exceptions are no reason to lose the work done.
             raise ProviderError(f"{self.agent.model} cannot be asked: {error_text(error)}") from error
         finally:
             with suppress(Exception):  # the answer is whole, or an error is on its way that says more
                 await _close_stream(stream)
         if task is not None and task.cancelling() > before:
-            # A provider that goes on after its cancellation must not keep a run from being stopped.
+            # A provider that ignores its cancellation must not keep a run from being stopped.
             raise asyncio.CancelledError
         if not answer.is_whole:
             raise CutStreamError("the answer ended without saying why: none of its calls was run")
 
     def _take(self, answer: Answer) -> TurnEnded:
-        """Keep an answer that has come to its end, and count what it has cost."""
+        """Record a complete answer, and count its cost."""
         self._turns += 1
         about = self._about()
         message = Message("assistant", answer.said, tuple(answer.calls))
@@ -285,7 +285,7 @@ class Run:
         return turn
 
     async def _call(self, calls: Sequence[ModelCall], stop: StopReason = "calls") -> None:
-        """Make the calls of an answer and keep their results; those that cannot be whole are not made."""
+        """Make the calls of an answer and record their results; calls that may be incomplete are not made."""
         meter = self._shared.meter
         if stop == "refused":
             self._calls.refuse(calls, REFUSED)
@@ -303,7 +303,7 @@ class Run:
                 raise meter.out_of_calls()
 
     def _keep_results(self, calls: Sequence[ModelCall]) -> None:
-        """Keep the results that are there, in the order of the calls."""
+        """Record the available results, in the order of the calls."""
         for call in calls:
             result = self._calls.results.get(call.id)
             if result is None:
@@ -317,9 +317,10 @@ class Run:
                 self._executor.delivered(result)
 
     def _close(self, error: BaseException) -> None:
-        """Leave a conversation that can go on: every call has a result.
+        """Leave a conversation that can be resumed: every call has a result.
 
-        Half an answer is kept if a person has stopped it, who has read it; else the question is asked again.
+        An incomplete answer is recorded if a person stopped it, since they have read it; otherwise the
+        question is asked again.
         """
         why = self._reason(error)
         if self._answer is not None:
@@ -345,7 +346,7 @@ class Run:
         self._emit(Warned(text, self.agent.name, self._depth))
 
     def _warn_of_limits(self, about: Usage) -> None:
-        """Say in time that the context gets full, and that a budget does not hold; each once in a run."""
+        """Warn in time that the context gets full, and that a budget is not enforced; each once per run."""
         window, cost, model = self._window, self._shared.meter.limits.cost, self.agent.model
         if window is not None and about.input > WARNED_SHARE * window and not self._is_near:
             self._is_near = True
@@ -360,7 +361,7 @@ class Run:
             )
 
     def _about(self) -> Usage:
-        """Estimate how many tokens the next question has; what was cached the last time will be again."""
+        """Estimate the tokens of the next question; tokens that were cached the last time will be again."""
         return Usage(self._last.total + about_tokens(self._characters), cached=self._last.cached)
 
     def _keep(self, message: Message, usage: Usage | None = None) -> None:
@@ -374,7 +375,7 @@ class Run:
         return "" if self._talk is None else self._talk.session
 
     def response(self, content: str, stop: StopReason = "end") -> Response:
-        """Return what has come of the run so far."""
+        """Return the response of the run so far."""
         shared = self._shared
         return Response(
             content,
@@ -397,7 +398,7 @@ async def _close_stream(stream: object) -> None:
 
 
 class _Nested:
-    """Asks a nested agent for the one that has called it."""
+    """Asks a nested agent on behalf of its caller."""
 
     def __init__(self, bound: BoundAgent, shared: Shared, depth: int) -> None:
         self._bound, self._shared, self._depth = bound, shared, depth
@@ -417,12 +418,12 @@ class _Nested:
         return response.content
 
     def run(self, emit: Callable[[AgentEvent], object], talk: Talk | None) -> Run:
-        """Return the nested agent in conversation."""
+        """Return a run of the nested agent."""
         return Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
 
 
 def checked_message(message: object) -> str:
-    """Return a message as it can be sent, or raise InvalidMessageError."""
+    """Return a message in sendable form, or raise InvalidMessageError."""
     if not isinstance(message, str):
         raise InvalidMessageError(f"a message is text, not {type(message).__name__}")
     if not message.strip():

@@ -1,6 +1,6 @@
-"""What observers and spans are told of runs and of questions to models: who, how much, how long.
+"""Observations and spans of runs and of questions to models: which agent, how much, how long.
 
-Never what was said. Nothing is done until a program observes or has set telemetry up.
+They never contain messages. Nothing is done until a program observes or has set telemetry up.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Part
 
 log = logging.getLogger("gramercy")
-# Of an error: its first sentence, as a line of a log has it.
+# The length of an error's first sentence on a line of a log.
 LONGEST_ERROR = 300
 CANCELLED = "cancelled"
-# How OpenTelemetry names providers whose names people write otherwise.
+# OpenTelemetry's names for providers whose usual names differ.
 PROVIDERS = {"google": "gcp.gemini", "bedrock": "aws.bedrock", "mistral": "mistral_ai", "xai": "x_ai"}
 
 
 class ModelAnswered(msgspec.Struct, frozen=True):
-    """A question to a model is over: answered, or failed with `error`. The cost is in US dollars.
+    """A finished question to a model: answered, or failed with `error`. The cost is in US dollars.
 
     `first_seconds` is the time until the first part of the answer came.
     """
@@ -56,7 +56,7 @@ class ModelAnswered(msgspec.Struct, frozen=True):
 
 
 class RunEnded(msgspec.Struct, frozen=True):
-    """A run of an agent is over; usage and cost are those of its nested agents too."""
+    """A finished run of an agent; usage and cost include its nested agents."""
 
     agent: str
     depth: int
@@ -70,12 +70,12 @@ class RunEnded(msgspec.Struct, frozen=True):
 
 
 Observation: TypeAlias = ModelAnswered | RunEnded
-# Who is told, in this process; a plain function that must not wait.
+# The observers in this process; plain functions that must not wait.
 observers: list[Callable[[Observation], object]] = []
 
 
 class Unwatched:
-    """What a run has where nothing is observed."""
+    """Used for a run if nothing is observed."""
 
     __slots__ = ()
 
@@ -88,15 +88,15 @@ class Unwatched:
         pass
 
     def timed(self, stream: AsyncIterator[Part]) -> AsyncIterator[Part]:
-        """Return the stream of an answer; who watches notes when its first part comes."""
+        """Return the stream of an answer; a subclass notes when its first part comes."""
         return stream
 
     def answered(self, turn: TurnEnded, calls: int) -> None:
-        """Take the turn that has come to its end, with the number of its calls."""
+        """Take the finished turn, with the number of its calls."""
 
 
 class Watched(Unwatched):
-    """Covers a piece of work: its span is the current one inside, and observers are told of its end."""
+    """Covers a piece of work: its span is current inside, and observers are notified of its end."""
 
     __slots__ = ("_began", "_span", "agent", "depth", "error", "session")
 
@@ -168,7 +168,7 @@ class WatchedRun(Watched):
             self._outer.spend(self.usage, self.cost if self.is_priced else None)
 
     def spend(self, usage: Usage, cost: float | None) -> None:
-        """Count what an answer or a nested run has used; a price that is not known leaves the sum unknown."""
+        """Count the usage of an answer or a nested run; an unknown price makes the sum unknown."""
         self.usage += usage
         self.cost += cost or 0.0
         self.is_priced = self.is_priced and cost is not None
@@ -198,7 +198,7 @@ class WatchedRun(Watched):
 
 
 class WatchedQuestion(Watched):
-    """One question to a model, until its answer has come whole."""
+    """One question to a model, until its answer is complete."""
 
     __slots__ = ("_calls", "_cost", "_first", "_stop", "_usage")
 
@@ -221,7 +221,7 @@ class WatchedQuestion(Watched):
                 await closing()
 
     def answered(self, turn: TurnEnded, calls: int) -> None:
-        """Take the turn that has come to its end, with the number of its calls."""
+        """Take the finished turn, with the number of its calls."""
         self._usage, self._stop, self._calls, self._cost = turn.usage, turn.stop, calls, turn.cost
         run = _run.get()
         if run is not None:
@@ -261,12 +261,12 @@ _UNWATCHED = Unwatched()
 
 
 def watched_run(agent: AgentSpecification, depth: int = 0, session: str = "") -> Unwatched:
-    """Return what covers a run of an agent."""
+    """Return the object that covers a run of an agent."""
     return WatchedRun(agent, depth, session) if _is_watched() else _UNWATCHED
 
 
 def watched_question(agent: AgentSpecification, depth: int = 0, session: str = "") -> Unwatched:
-    """Return what covers a question to a model; its `answered` takes what came of it."""
+    """Return the object that covers a question to a model; its `answered` takes the outcome."""
     return WatchedQuestion(agent, depth, session) if _is_watched() else _UNWATCHED
 
 

@@ -1,1 +1,1 @@
-"""May it run, and how: policy, approval, deadlines, results, metrics, journal. Knows no particular tool."""
+"""Decide whether a call may run, and run it: policy, approval, deadlines, results, metrics, journal."""

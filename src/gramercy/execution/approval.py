@@ -1,7 +1,7 @@
-"""Approval: what a person is asked, what they can answer, and how an answer stands in the journal.
+"""Approval: the question to a person, the possible answers, and how the journal records an answer.
 
-Any answer that is not clearly a yes counts as a no. `decide` is the one way in which an open question of a
-journal is answered, by the caller's own channel and by every other process alike.
+Any answer that is not clearly a yes counts as a no. `decide` is the only way to answer an open question of a
+journal, for the caller's own channel and for every other process.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ LONGEST_NOTE = 8_000
 
 
 class Approved(msgspec.Struct, frozen=True):
-    """Run the call as shown. The `reason` is kept, and told to the model.
+    """Run the call as shown. The `reason` is recorded and told to the model.
 
-    `shown` is the text that the person saw. Where it is given, it must hold all of the call, else nothing is
-    run; a handler that decides by itself was handed the whole call, and gives none.
+    `shown` is the text that the person saw. If it is given, it must hold all of the call, else the call is
+    not run. A handler that decides by itself got the whole call and leaves it empty.
     """
 
     by: str = "person"
@@ -53,7 +53,7 @@ class Approved(msgspec.Struct, frozen=True):
 class Denied(msgspec.Struct, frozen=True):
     """Do not run the call. A handler that could not reach the person says so with another `refuser`.
 
-    Then the reason is what the model is told after "NAME was not run:".
+    Then the model gets the reason after "NAME was not run:".
     """
 
     reason: str = ""
@@ -78,11 +78,11 @@ Decision: TypeAlias = Approved | Denied | Modified
 class ApprovalRequest:
     """Everything a person should see before deciding.
 
-    `changes` says why the question comes again, `effect` what the call would do, where the tool can tell.
-    `key` names the call in the journal, where the digest of the seal answers the question from another
-    process; `is_open` tells whether that has not happened yet. Times are seconds since the epoch.
-    `project` is the directory that the call is about, `journal` what remembers the calls before it, `places`
-    where the paths of the call lead.
+    `changes` says why the question is asked again, `effect` what the call would do, if the tool can tell.
+    `key` names the call in the journal, where another process can answer the question with the digest of the
+    seal; `is_open` tells whether the question is still open there. Times are seconds since the epoch.
+    `project` is the directory that the call is about, `journal` records the calls before it, and `places` are
+    the places that the paths of the call lead to.
     """
 
     tool: Tool
@@ -117,11 +117,11 @@ class ApprovalRequest:
 
     def effect_text(self) -> str:
         """Write the effect, nothing cut and nothing hidden."""
-        # Only the difference of an edit has marks of its own; the rest may be the words of an image.
+        # Only the diff of an edit has marks of its own; the rest may be text of an image.
         is_marked = self.tool.edits is not None and is_difference(self.effect)
         effect = self.effect.rstrip("\n")
         if effect and not is_marked:
-            # A line of our own, so that the end of a value cannot pass for the beginning of this.
+            # Put it on a line of our own, so that the end of a value cannot pass for its beginning.
             effect = f"What it would do:\n{barred(effect)}"
         return folded(revealed(effect))
 
@@ -138,7 +138,7 @@ class ApprovalRequest:
 
 
 def read_decision(answer: Any) -> Decision:
-    """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
+    """Turn a handler's answer into a decision; an answer that is not clearly a yes is a no."""
     decision = _read_words(answer)
     if isinstance(decision, Denied) and isinstance(decision.reason, str) and decision.refuser in REFUSERS:
         by = decision.by if isinstance(decision.by, str) else "person"
@@ -164,7 +164,7 @@ def _is_well_formed(decision: Approved | Modified) -> bool:
 
 
 def _read_words(answer: Any) -> Any:
-    """Read the seeds' words; anything else is returned as it is."""
+    """Read the words of the seeds; any other answer is returned unchanged."""
     if isinstance(answer, str):
         return {"approved": Approved(), "denied": Denied()}.get(answer.removeprefix(":"), answer)
     if isinstance(answer, tuple | list) and len(answer) == 2:  # noqa: PLR2004 - ("modified", arguments)
@@ -186,7 +186,7 @@ def _shown(answer: Any) -> str:
 def refusal_text(tool: str, refusal: Denied | Ruling, detail: str = "") -> str:
     """Say who refused, and why: the seed's words are for a person's decision alone.
 
-    `detail` is what the journal tells beside the ruling: it has the reason where the guard itself refused.
+    `detail` is the text in the journal beside the ruling: it has the reason if the guard itself refused.
     """
     if refusal.refuser != Refuser.PERSON:
         why = refusal.reason or detail.removeprefix(f"{tool} was not run: ")
@@ -206,10 +206,10 @@ def takes_request(handler: ApprovalHandler) -> bool:
 def decide(
     journal: Journal, key: int, seal: str, decision: Decision, *, asked: CallRecord | None = None
 ) -> CallRecord:
-    """Answer the open question of a call; `seal` is that of the question that was shown.
+    """Answer the open question of a call; `seal` is the seal of the question that was shown.
 
-    Whoever comes second gets a MovedError that tells who was first, and the record. With `asked`, which is
-    how the call stands with this very question, it is not looked up.
+    If another decision came first, MovedError names it and carries the record. `asked` is the record of the
+    call with this very question; with it, the record is not read from the journal.
     """
     ruling = ruling_of(decision, seal)
     state, detail = State.READY, ruling.reason
@@ -223,9 +223,9 @@ def decide(
         record = error.record or _recorded(journal, key)
         question = record.facts.question
         is_same = record.state is State.AWAITING and question is not None and question.seal == seal
-        # A question that is the same and cannot be answered: its time is over.
+        # The question is the same and still cannot be answered: its time is over.
         raise MovedError(str(error) if is_same else standing(record), record) from None
-    # A decision names the question that is open, so that it was made from where the call stood with it.
+    # A decision names the open question, so the call stood as in `asked` when it was made.
     return _recorded(journal, key) if asked is None else moved(asked, state, facts)
 
 
@@ -237,7 +237,7 @@ def _recorded(journal: Journal, key: int) -> CallRecord:
 
 
 def resolve(journal: Journal, key: int, *, happened: bool, by: str, reason: str = "") -> CallRecord:
-    """Say what became of a call that is in doubt: it has happened, or it has not."""
+    """Resolve a call that is in doubt: it has happened, or it has not."""
     word = "happened" if happened else "did not happen"
     told = f"{by} says that it {word}{f': {reason}' if reason else ''}"
     ruling = Ruling(approved=happened, by=by, reason=reason)
@@ -250,7 +250,7 @@ def resolve(journal: Journal, key: int, *, happened: bool, by: str, reason: str 
 
 
 def ruling_of(decision: Decision, seal: str) -> Ruling:
-    """Return a decision as the journal keeps it."""
+    """Return a decision in the form that the journal records."""
     if isinstance(decision, Denied):
         refuser = Refuser(decision.refuser)
         by = decision.by if refuser is Refuser.PERSON else ""
@@ -264,7 +264,7 @@ def ruling_of(decision: Decision, seal: str) -> Ruling:
 
 
 def standing(record: CallRecord) -> str:
-    """Say in a sentence how a call stands, for who comes too late to change that."""
+    """Say in a sentence how a call stands, for a caller that is too late to change it."""
     ruling, state = record.facts.ruling, record.state
     when = strftime("%H:%M:%S", localtime(record.changed_at))
     if state is State.AWAITING:

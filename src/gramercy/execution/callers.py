@@ -1,7 +1,8 @@
 """Call handlers, approvers and hooks, plain or async, within a deadline, from plain or async code.
 
-The waiting road of the executor is written once as a coroutine and given one of two callers. With the
-blocking one it never suspends, so plain code can drive it without an event loop. Nothing here knows tools.
+The executor's path for calls that wait is written once, as a coroutine that gets one of two callers. With the
+blocking caller it never suspends, so plain code can drive it without an event loop. This module knows nothing
+of tools.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from gramercy.execution.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-# How long a cancelled coroutine may take to clean up before it is left behind: enough to close a connection,
-# too short to be felt after a deadline.
+# How long a cancelled coroutine may clean up before it is abandoned: enough to close a connection, too short
+# to be noticed after a deadline.
 GRACE = 0.25
 T = TypeVar("T")
 
 
 class Limit:
-    """What is waited for, and until when; `seconds` None is no limit."""
+    """A description of the work that is waited for, and its deadline; `seconds` None means no limit."""
 
     __slots__ = ("_until", "seconds", "what")
 
@@ -38,11 +39,11 @@ class Limit:
         self._until = None if seconds is None else monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return how many seconds are left, never less than none."""
+        """Return how many seconds are left, at least zero."""
         return None if self._until is None else max(0.0, self._until - monotonic())
 
     def error(self) -> DeadlineExceededError:
-        """Return the error for what did not come in time."""
+        """Return the error for work that missed the deadline."""
         return DeadlineExceededError(self.what, self.seconds or 0.0)
 
 
@@ -52,10 +53,10 @@ class Caller(Protocol):
     async def call(
         self, function: Callable[..., Any], *given: Any, limit: Limit, inline: bool = False
     ) -> Any:
-        """Return what the function returns; raise DeadlineExceededError when it takes too long."""
+        """Return the function's result; raise DeadlineExceededError when it takes too long."""
 
     async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
-        """Return what the awaitable gives, within the same bounds."""
+        """Return the result of the awaitable, within the same deadline."""
 
 
 class BlockingCaller:
@@ -64,7 +65,7 @@ class BlockingCaller:
     async def call(
         self, function: Callable[..., Any], *given: Any, limit: Limit, inline: bool = False
     ) -> Any:
-        """Run the function here, or on a worker when there is a deadline; async ones on their own loop."""
+        """Run the function here, or on a worker if there is a deadline; async code gets its own loop."""
         del inline  # the caller's own thread is always free to run it
         try:
             if limit.seconds is None or is_async(function):
@@ -73,7 +74,7 @@ class BlockingCaller:
                 value = _wait(Worker(function, given).start(), limit)
             return on_a_loop(value, limit) if inspect.isawaitable(value) else value
         except GeneratorExit:
-            # A coroutine that never suspends is never closed, so the function raised it by itself.
+            # A coroutine that never suspends is never closed, so the function itself has raised this.
             raise ExecutionError("the code raised GeneratorExit") from None
 
     async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
@@ -104,7 +105,7 @@ LOOP = LoopCaller()
 
 
 def is_async(function: object) -> bool:
-    """Tell whether calling the function gives a coroutine, or may: one with `may_wait` says so itself."""
+    """Tell whether calling the function may give a coroutine; a function with `may_wait` says so itself."""
     if getattr(function, "may_wait", False):
         return True
     call = getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted, not a test
@@ -122,7 +123,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def begun(coroutine: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
-    """Run a coroutine up to its first wait; return its result, or what takes it from there to its end."""
+    """Run a coroutine up to its first wait; return its result, or an awaitable for the rest of it."""
     try:
         waiting = coroutine.send(None)
     except StopIteration as done:
@@ -132,14 +133,14 @@ def begun(coroutine: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
 
 @types.coroutine
 def later(function: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> Generator[Any, Any, T]:
-    """Give what a coroutine function gives; Python does not warn when this is dropped before its start."""
+    """Return the result of a coroutine function; Python does not warn if this is dropped before its start."""
     return (yield from function(*given))  # type: ignore[no-any-return]
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """A coroutine that waits already: gives what it waits for to the task that awaits this, then goes on.
+    """A coroutine that waits already: it hands its future to the task that awaits this, then resumes.
 
-    Dropped or cancelled before its first step, it cancels what the coroutine waits for, as a task would.
+    If it is dropped or cancelled before its first step, it cancels that future, as a task would.
     """
 
     __slots__ = ("_coroutine", "_waiting")
@@ -180,7 +181,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
 
 async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
-    """Await with a deadline that holds even when the awaited code swallows its cancellation."""
+    """Await with a deadline that holds even if the awaited code swallows its cancellation."""
     if limit.seconds is None:
         return await _uncancelled(awaitable)
     task = asyncio.ensure_future(_contained(awaitable))
@@ -196,8 +197,8 @@ async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
 
 
 async def _uncancelled(awaitable: Awaitable[T]) -> T:
-    """Await on the caller's own task; a cancellation that the awaited code swallows is raised after all."""
-    # Without a loop of asyncio there is no such cancellation, and the code may still be run by another kind.
+    """Await on the caller's own task; if the awaited code swallows a cancellation, raise it afterwards."""
+    # Without an asyncio loop there is no such cancellation, and another kind of loop may run the code.
     task = asyncio.current_task() if is_looping() else None
     before = task.cancelling() if task else 0
     value = await awaitable
@@ -244,13 +245,13 @@ async def _on_a_worker(worker: Worker, limit: Limit) -> Any:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, finished: asyncio.Event) -> None:
-    # The caller may have given up and closed its loop meanwhile.
+    # The caller may have stopped waiting and closed its loop meanwhile.
     if not loop.is_closed():
         loop.call_soon_threadsafe(finished.set)
 
 
 def on_a_loop(awaitable: Awaitable[Any], limit: Limit) -> Any:
-    """Run something async to its end from plain code, also when this thread already runs a loop."""
+    """Run an awaitable to its end from plain code, even if this thread already runs a loop."""
 
     async def main() -> Any:
         return await bounded(awaitable, limit)
@@ -276,7 +277,7 @@ def _forget(task: asyncio.Future[Any]) -> None:
 
 def run_loop(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end on a new loop."""
-    # Not asyncio.run: it waits without limit for what the coroutine leaves behind.
+    # asyncio.run would wait without limit for tasks that the coroutine leaves behind.
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(main)
@@ -289,7 +290,7 @@ def run_loop(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
-    # Those that were told to stop before have had their time.
+    # Tasks that were cancelled before have had their time.
     left = [
         task
         for task in asyncio.all_tasks(loop)
@@ -328,5 +329,5 @@ def must_pass(error: BaseException) -> bool:
 
 
 def ends_pipeline(error: BaseException) -> bool:
-    """Tell the same inside the pipeline, which is also ended when its coroutine is closed."""
+    """Tell the same inside the pipeline, which also ends when its coroutine is closed."""
     return isinstance(error, GeneratorExit) or must_pass(error)

@@ -1,4 +1,4 @@
-"""What goes into the executor and what comes out of it: calls, results, and the text that a model gets."""
+"""Input and output of the executor: calls, results, and the text that a model gets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gramercy.tools.values import WHOLE, is_unicode, join_path
 
 # Some 1,000 tokens: room for a compiler's message, not for a whole log.
 LONGEST_ERROR = 4_000
-# Frames of a failure that are looked at, from the inside, and characters of each place.
+# How many frames of a failure are examined, from the innermost, and the characters of each place.
 MOST_PLACES, LONGEST_PLACE = 20, 300
 _OURS = str(Path(__file__).parents[1]) + "/"
 _decode = msgspec.json.Decoder().decode
@@ -34,9 +34,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 @final  # the executor asks `type(…) is ToolResult`: isinstance costs more on a struct
 class ToolResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of a call. Content is the text for the model, also when the call failed.
+    """The outcome of a call. Content is the text for the model, also when the call failed.
 
-    One is made for every call: without the collector's list it costs no more than without its check.
+    One is made for every call. Leaving it out of the garbage collector's list pays for its validation.
     """
 
     id: str
@@ -58,7 +58,7 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_arguments(arguments: Any) -> Any:
-    """Return arguments as a dictionary; text is read as JSON, without the leniencies that hide mistakes."""
+    """Return arguments as a dictionary; text is parsed as strict JSON, so that no mistake is hidden."""
     if isinstance(arguments, str | bytes):
         quick = read_flat_json(arguments) if type(arguments) is str else None
         return parse_arguments(arguments) if quick is None else quick
@@ -66,10 +66,10 @@ def read_arguments(arguments: Any) -> Any:
 
 
 def read_flat_json(text: str) -> dict[str, Any] | None:
-    """Return the object in a JSON text quickly if it is flat and plain; None says nothing.
+    """Parse a flat and plain JSON object quickly; None means that the strict parser must be used.
 
-    The fast reader lets a repeated name pass. In a flat object every colon outside of strings belongs to one
-    name, so as many names as colons means that none is there twice.
+    The fast parser accepts a repeated name. In a flat object every colon outside of strings belongs to one
+    name. If there are as many names as colons, no name is repeated.
     """
     try:
         found = _decode(text)
@@ -84,7 +84,7 @@ def read_flat_json(text: str) -> dict[str, Any] | None:
 
 
 def parse_arguments(text: str | bytes) -> Any:
-    """Read JSON text; malformed text, duplicate names, NaN and endless digits raise InvalidArgumentsError."""
+    """Parse JSON; malformed text, duplicate names, NaN and endless digits raise InvalidArgumentsError."""
     try:
         return read_json(text or "{}", what="a JSON object", overflow=True)
     except JsonTextError as error:
@@ -101,23 +101,23 @@ def text_for_model(value: Any, limit: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Replace lone surrogates, which no wire can carry."""
+    """Replace lone surrogates, which cannot be encoded."""
     return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def tool_error(error: BaseException) -> str:
-    """Return the text for an error of a handler, as the contract has it: the message of the error."""
+    """Return the text for an error of a handler, as the contract wants it: the message of the error."""
     message = _message(error)
-    # A key or a number alone says nothing without the kind of the error.
+    # A key or a number alone says nothing without the type of the error.
     is_bare = isinstance(error, KeyError) or not any(map(str.isalpha, message))
     return f"Tool error: {error_text(error) if is_bare else message}"
 
 
 def places_of(error: BaseException, function: Any) -> list[str]:
-    """Return where an exception went through, in the file of the tool's function first, then from the inside.
+    """Return the places of an exception: first in the file of the tool's function, then from the inside.
 
-    Nothing of an error that code of ours or the tool itself has raised to say what is wrong, and nothing of
-    our own code.
+    Return no places for an error that our code or the tool itself raised on purpose, and none within our own
+    code.
     """
     if function is None or isinstance(error, GramercyError):
         return []
@@ -128,7 +128,7 @@ def places_of(error: BaseException, function: Any) -> list[str]:
         if not frame.filename.startswith(_OURS)
     ]
     if frames and frames[0].filename == own and (frames[0].line or "").startswith("raise "):
-        # The tool has said itself what is wrong.
+        # The tool itself has raised it to say what is wrong.
         return []
     first = next((frame for frame in frames if frame.filename == own), None)
     ordered = frames if first is None else [first, *(frame for frame in frames if frame is not first)]
@@ -138,7 +138,7 @@ def places_of(error: BaseException, function: Any) -> list[str]:
 
 
 def _short(file: str) -> str:
-    """Return a file as a person at the place of this process would name it."""
+    """Return a short file name: from its installed package, or relative to the working directory."""
     here = f"{Path.cwd()}/"
     installed = file.rpartition("/site-packages/")[2]
     return installed if installed != file else file.removeprefix(here)
@@ -153,7 +153,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return what an exception says, bounded; nothing where it says nothing."""
+    """Return the message of an exception, bounded; empty if it has none."""
     try:
         message = str(error).strip()
     except Exception:  # noqa: BLE001 - a broken printer must not lose the failure

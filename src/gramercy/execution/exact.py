@@ -1,7 +1,7 @@
 """The one call that a rule with `exactly` allows: all of its arguments, by type and value.
 
 The set is closed: an argument that the rule does not name must be absent or have its default. Types are those
-of JSON: the number 3 and the text "3" differ, 3 and 3.0 do not. Nothing here knows a policy.
+of JSON: the number 3 and the text "3" differ, 3 and 3.0 do not. This module knows nothing of policies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXAMPLE = '{ command = "ls", sudo = false }'
 
 
 def read_exact(value: Any) -> Mapping[str, Any]:
-    """Return the arguments that a rule closes, so that nothing can change them, or say what is wrong."""
+    """Return the arguments of a rule with `exactly`, made immutable, or say what is wrong with them."""
     plain = copy_plain(_thawed(value), tuples=True)
     if not isinstance(value, Mapping) or plain.faults:
         fault = f": {plain.faults[0].path}" if isinstance(value, Mapping) and plain.faults[0].path else ""
@@ -29,7 +29,7 @@ def read_exact(value: Any) -> Mapping[str, Any]:
 
 
 def plain_arguments(exactly: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as plain data, as they stand in a file."""
+    """Return the arguments as plain data, as a file has them."""
     thawed: dict[str, Any] = _thawed(exactly)
     return thawed
 
@@ -37,7 +37,7 @@ def plain_arguments(exactly: Mapping[str, Any]) -> dict[str, Any]:
 def is_same_call(
     exactly: Mapping[str, Any], arguments: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> bool:
-    """Tell whether a call has these arguments and no others; one with its default is as good as absent."""
+    """Tell whether a call has these arguments and no others; a default value counts as absent."""
     wanted, given = {**defaults, **exactly}, {**defaults, **arguments}
     return _is_same(wanted, given)
 

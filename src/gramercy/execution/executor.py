@@ -1,4 +1,4 @@
-"""The executor: the one door through which every call of every caller goes."""
+"""The executor: every call of every caller goes through it."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ if TYPE_CHECKING:
 
 # Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
 SIDE_BY_SIDE = 8
-# Names of tools in the answer to an unknown name: what a model reads at a glance.
+# Names of tools in the answer to an unknown name: as many as a model reads at a glance.
 MOST_NAMED = 20
-# Common clients give a call up after 60 s; one that waits for a person elsewhere answers before.
+# Common clients cancel a call after 60 s; a call that waits for a person elsewhere answers before that.
 WAIT_SECONDS = 50.0
 # A person can be asked now and answer tomorrow.
 EXPIRY_SECONDS = 86_400.0
-# An id is repeated in every result and record of its call; those of providers have some 30 characters.
+# An id is repeated in every result and record of its call; the ids of providers have some 30 characters.
 LONGEST_ID = 200
 CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 _DANGEROUS = Safety.DANGEROUS
-# Types that are never awaitable: to ask inspect about every result would cost two bare calls.
+# Types that are never awaitable: asking inspect about every result would cost two bare calls.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules, _API = sys.modules, telemetry.API
 _UNTRACED = nullcontext()
-# Rules are read again by a thread of their own.
+# A thread of its own reloads the rules.
 _DERIVING = Lock()
-# Arguments that hold no containers are copied without looking inside.
+# Arguments without containers are copied without looking inside.
 _copy_flat: Copying = dict.copy
 _copy_nested: Copying = copy_json
 Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
@@ -89,7 +89,7 @@ Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
 class Settings(msgspec.Struct):
-    """The parts and limits of one executor; deadlines in seconds, None for none."""
+    """The parts and limits of one executor; deadlines are in seconds, None means no deadline."""
 
     registry: Registry
     policy: Policy
@@ -102,16 +102,16 @@ class Settings(msgspec.Struct):
     max_output: int = 100_000
     approval_wait: float | None = WAIT_SECONDS
     approval_expiry: float = EXPIRY_SECONDS
-    # Whether to wait where a call's own channel reaches no person: a server knows whether one looks.
+    # Whether to wait if a call's own channel reaches no person: a server knows whether a person watches.
     is_watched: Callable[[], bool] = lambda: True
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes can look into the journal, and decide."""
+        """Whether other processes can read the journal and decide."""
         return getattr(self.journal, "run_directory", None) is not None
 
     def __post_init__(self) -> None:
-        """Refuse limits that would only show their fault in the middle of a call."""
+        """Refuse limits that would otherwise fail in the middle of a call."""
         for name in ("deadline", "approval_deadline", "hook_deadline"):
             value = getattr(self, name)
             if value is not None and not is_duration(value):
@@ -130,13 +130,13 @@ class Settings(msgspec.Struct):
 class Executor:
     """Runs tool calls: look-up, validation, transforms, policy, approval, deadline, result, metrics, journal.
 
-    Nothing a tool, hook or approver does is raised to the caller: it becomes a failed ToolResult. Only the
-    caller's own cancellation and keyboard interrupt pass.
+    An error of a tool, hook or approver is not raised to the caller: it becomes a failed ToolResult. Only the
+    caller's own cancellation and keyboard interrupt are raised.
 
-    A call takes one of two roads. The plain one runs it here and now; the waiting one is a coroutine, for
-    what has to be asked about, bounded by a deadline, traced or put on a thread. `execute`, `aexecute` and
-    `begin` differ only in who waits. Code that is given an executor and wants another approval handler takes
-    `executor.with_approver(handler)`, which shares all the rest, and leaves the one it was given as it was.
+    A call takes one of two paths. The plain path runs it at once. The waiting path is a coroutine, for calls
+    that need an approval, a deadline, a trace or a thread. `execute`, `aexecute` and `begin` differ only in
+    who waits. Code that gets an executor and needs another approval handler uses
+    `executor.with_approver(handler)`, which shares everything else and leaves the given executor unchanged.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an executor are its arguments
@@ -158,8 +158,8 @@ class Executor:
     ) -> None:
         """Join the parts; deadlines are in seconds, the output limit in characters.
 
-        With a journal that other processes share, a question that nobody answers here stays open for them
-        until `approval_expiry`; the call waits for `approval_wait` and then says so.
+        With a journal that other processes share, a question without an answer here stays open for them until
+        `approval_expiry`. The call waits for `approval_wait` and then returns that it is undecided.
         """
         self._ceiling = Safety.parse(max_safety_level or Safety.DANGEROUS)
         self.settings = Settings(
@@ -176,7 +176,7 @@ class Executor:
             approval_expiry,
         )
         self._metrics = Metrics()
-        # Those of other tools, which a policy that is assigned here counts for as well.
+        # The executors of other tools: a policy that is assigned here counts for them as well.
         self._derived: WeakSet[Executor] = WeakSet()
         self._returning = Returning(self.settings)
         self._recorder = Recorder(self.settings, self._metrics, self._returning.here)
@@ -193,10 +193,10 @@ class Executor:
         return outcome if type(outcome) is ToolResult else await outcome
 
     def begin(self, call: ToolCall | Mapping[str, Any]) -> Outcome:
-        """Begin one call on the thread of an event loop; return its result, or an awaitable that gives it.
+        """Begin one call on the thread of an event loop; return its result, or an awaitable of it.
 
-        The awaitable wants to be awaited in a task, or may be dropped. Where the tool has an `async_handler`,
-        that has already run up to its first wait, so that a call which never waits costs no task.
+        Await the awaitable in a task, or drop it. If the tool has an `async_handler`, it has already run up
+        to its first wait, so that a call which never waits costs no task.
         """
         return self._start(call, LOOP)
 
@@ -213,8 +213,8 @@ class Executor:
     def with_tools(self, registry: Registry, *, deadline: float | None = None) -> Executor:
         """Return an executor of other tools that shares journal, hooks, metrics and approver with this one.
 
-        A policy that is assigned to this one later counts for it too, and not the other way round. A
-        `deadline` is for tools that have none of their own.
+        A policy that is assigned to this executor later also counts for the new one, but not the other way
+        round. `deadline` is for tools that have none of their own.
         """
         derived = copy(self)
         settings = copy(self.settings)
@@ -231,10 +231,10 @@ class Executor:
         return derived
 
     def resume(self, key: int) -> ToolResult:
-        """Go on with a call of the journal: run one that is ready, after all checks, or wait for a decision.
+        """Resume a call of the journal: run a ready call after all checks, or wait for a decision.
 
-        One that is over gives its answer; one that is in doubt is not run. What a worker uses, or a program
-        that was started again.
+        A finished call returns its answer; a call in doubt is not run. A worker uses this, or a program that
+        was restarted.
         """
         attempt = self._resumed(key)
         return attempt if type(attempt) is ToolResult else drive(self._run_waiting(attempt, BLOCKING))
@@ -245,7 +245,7 @@ class Executor:
         return attempt if type(attempt) is ToolResult else await self._run_waiting(attempt, LOOP)
 
     def recover(self) -> list[CallRecord]:
-        """Look after calls whose process is gone; return those that were moved, as they stand now.
+        """Recover calls whose process has ended; return the moved records as they are now.
 
         A call that was interrupted is in doubt unless its tool is idempotent, which makes it ready again, or
         the tool's own probe can tell whether it has happened. Open questions whose time is over are denied.
@@ -259,10 +259,10 @@ class Executor:
         return found
 
     def edit(self, key: int, seal: str, arguments: Mapping[str, Any], by: str = "person") -> CallRecord:
-        """Put edited arguments into an open question; it is asked anew, with what they would do.
+        """Put edited arguments into an open question; it is asked again, with their effect.
 
-        `seal` is that of the question that was edited. MovedError tells how the call stands when it is no
-        longer open.
+        `seal` is the seal of the edited question. If the question is no longer open, MovedError tells how the
+        call stands.
         """
         attempt = self._resumed(key)
         if type(attempt) is ToolResult:
@@ -270,18 +270,18 @@ class Executor:
         return drive(self._gate.edit(attempt, seal, dict(arguments), by, BLOCKING))
 
     def delivered(self, result: ToolResult) -> None:
-        """Record that a caller who may come back has got this result; what is in doubt is none yet."""
+        """Record that a caller that may return has this result; a call in doubt has none yet."""
         key = result.metadata.get("journal_key")
         if key is not None and "awaiting" not in result.metadata and "in_doubt" not in result.metadata:
             self.settings.journal.deliver(key)
             self._returning.here.discard(key)
 
     def undelivered(self, result: ToolResult) -> None:
-        """Say that a caller has gone before this result: who comes back gets it."""
+        """Note that the caller left before this result, so a caller that returns gets it."""
         self._returning.here.discard(result.metadata.get("journal_key"))
 
     def _resumed(self, key: int) -> Attempt | ToolResult:
-        """Return a call of the journal as it can go on, or the result that it has."""
+        """Return a call of the journal as an attempt that can resume, or its result."""
         record = self.settings.journal.record(key)
         if record is None:
             raise ExecutionError(f"the journal has no call {key}")
@@ -302,7 +302,7 @@ class Executor:
         return attempt
 
     def execute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
-        """Run the calls of one answer; side by side when all are safe, else one after the other."""
+        """Run the calls of one answer, concurrently if all are safe, else one after the other."""
         batch = _batch(calls)
         if len(batch) > 1 and self._may_overlap(batch):
             with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(batch)), "gramercy-batch") as pool:
@@ -311,7 +311,7 @@ class Executor:
         return [self.execute(call) for call in batch]
 
     async def aexecute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
-        """Run the calls of one answer from async code; side by side when all are safe."""
+        """Run the calls of one answer from async code, concurrently if all are safe."""
         batch = _batch(calls)
         if len(batch) < 2 or not self._may_overlap(batch):  # noqa: PLR2004 - one call has no side
             return [await self.aexecute(call) for call in batch]
@@ -325,7 +325,7 @@ class Executor:
 
     @property
     def policy(self) -> Policy:
-        """The rules in force; assigning another policy makes approvals under way be asked again."""
+        """The rules in force; after another policy is assigned, pending approvals are asked again."""
         return self.settings.policy
 
     @policy.setter
@@ -338,12 +338,12 @@ class Executor:
 
     @property
     def approval_handler(self) -> ApprovalHandler | None:
-        """The function that is asked; None when there is none, so that what needs approval is denied."""
+        """The function that is asked; if it is None, calls that need approval are denied."""
         return self._gate.handler
 
     @property
     def journal(self) -> Journal:
-        """Where the moves of every call are recorded."""
+        """The journal that records the moves of every call."""
         return self.settings.journal
 
     @property
@@ -412,11 +412,11 @@ class Executor:
         return attempt
 
     def _judged(self, tool: Tool, arguments: dict[str, Any]) -> tuple[Verdict, Mapping[str, Place] | None]:
-        """Judge a call by where its paths lead; return these places, for the tool to use and no others."""
+        """Judge a call by where its paths lead; return these places, the only ones that the tool may use."""
         policy, paths = self.settings.policy, tool.paths
         settled = policy.settled.get(tool)
         if paths is None or (settled is not None and not paths.writes):
-            # Nothing depends on where they lead: the tool finds them itself.
+            # No rule depends on where the paths lead, so the tool resolves them itself.
             return settled or policy.why(tool, arguments), None
         places = paths.find(arguments)
         policy.withhold(tool, arguments, places)
@@ -424,7 +424,7 @@ class Executor:
 
     def _refused(self, call: Any, error: BaseException, tool: Tool | None) -> ToolResult:
         if tool is not None and isinstance(error, InvalidArgumentsError) and error.tool is None:
-            # The faults were found in the text, before the tool was known: add its name and an example.
+            # The faults were found in the text before the tool was known: add its name and an example.
             with suppress(GramercyError):
                 from gramercy.tools.faults import explain_faults
 
@@ -432,7 +432,7 @@ class Executor:
                 error = explain_faults(tool.checker.validator, tool.schema, found, tool=tool.name)
         hint = ""
         if isinstance(error, UnknownToolError):
-            # The error is the contract's to the letter; what helps stands below it in the model's text.
+            # The error is word for word that of the contract; the hint is below it in the model's text.
             hint, error = error.hint or self._named(), UnknownToolError(error.name)
         return self._recorder.refused(id_of(call), error, tool, hint)
 
@@ -441,12 +441,12 @@ class Executor:
         return f"\nThe tools are {listed(names, MOST_NAMED)}" if names else ""
 
     def _start(self, call: Any, caller: Caller) -> Outcome:
-        """Take a call along the plain road to its result, or return what takes it along the waiting one."""
+        """Run a call on the plain path and return its result, or return an awaitable of the waiting path."""
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
         tool = attempt.tool
-        # The plain road is for what can be called right here: no question, deadline, trace or thread.
+        # The plain path is for calls that can run right here: without question, deadline, trace or thread.
         if (
             attempt.verdict.action is not _ALLOW
             or not tool.is_plain
@@ -468,7 +468,7 @@ class Executor:
         return self._recorder.returned(attempt, value)
 
     async def _run_waiting(self, attempt: Attempt, caller: Caller) -> ToolResult:
-        """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
+        """Run a call on the waiting path: approval, then the handler under its deadline, both traced."""
         trace = telemetry.CallTrace(attempt.tool, attempt.call_id) if _API in _modules else None
         result = None
         try:
@@ -486,12 +486,12 @@ class Executor:
         return trace.finished(result) if trace else result
 
     async def _ran(self, attempt: Attempt, caller: Caller) -> ToolResult:
-        """Run a call that may run; one that another process runs already gives the answer of that run."""
+        """Run an admitted call; if another process already runs it, return the answer of that run."""
         result = None if attempt.is_lost else await self._settle(attempt, self._call_handler(attempt, caller))
         return await self._returning.joined(attempt, caller) if result is None or attempt.is_lost else result
 
     async def _returned_to(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
-        """Return the answer to a caller who has come back for one that is there."""
+        """Return the stored answer to a caller that has returned for it."""
         if attempt.key or not self.settings.is_shared:
             return None
         call = current_call()
@@ -517,7 +517,7 @@ class Executor:
         return await caller.call(handler, attempt.placed(), limit=limit, inline=tool.inline)
 
     async def _settle(self, attempt: Attempt, waiting: Awaitable[Any]) -> ToolResult:
-        """Make a result of what a handler gives that has to be waited for."""
+        """Make a result of a handler's awaitable."""
         try:
             value = await waiting
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
@@ -527,14 +527,14 @@ class Executor:
     def _rescued(
         self, attempt: Attempt, error: BaseException, passes: Callable[[BaseException], bool]
     ) -> ToolResult:
-        """Make a result of an exception, unless it is the caller's own."""
+        """Make a result of an exception, unless it is the caller's own interruption."""
         if passes(error):
             self._recorder.cancelled(attempt, error)
             raise error
         return self._recorder.raised(attempt, error)
 
     def _may_overlap(self, batch: list[Any]) -> bool:
-        """Tell whether calls may run side by side: all safe, none asked about, not all trivial."""
+        """Tell whether calls may run concurrently: all safe, none needs approval, not all trivial."""
         found = [self.settings.registry.find(_name_of(call)) for call in batch]
         tools = [tool for tool in found if tool is not None]
         if any(tool.safety_level is not Safety.SAFE or self.policy.may_ask(tool) for tool in tools):
@@ -557,7 +557,7 @@ def _name_of(call: Any) -> Any:
 
 
 def id_of(raw: Any) -> str:
-    """Return the id under which the result of this call is reported, whatever else is wrong with it."""
+    """Return the id under which the result of this call is reported, even if the call is invalid."""
     try:
         if type(raw) is dict:
             found = raw.get("id")
@@ -575,7 +575,7 @@ def read_call(raw: Any) -> tuple[str, str, Any]:
     kind = type(raw)
     if kind is dict:
         try:
-            # Most have them all, and to look inside costs a third of what `get` does.
+            # Most calls have all three, and indexing costs a third of `get`.
             call_id, name, arguments = raw["id"], raw["name"], raw["arguments"]
         except KeyError:
             raise _misshapen(raw) from None

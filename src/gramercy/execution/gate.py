@@ -1,8 +1,8 @@
-"""The gate: puts the question about a call into the journal, and lets it pass once an answer fits it.
+"""The gate: records the question about a call in the journal, and admits the call once it is approved.
 
-The caller's own channel and every other process that reads the journal are asked side by side; the first
-decision counts, and it is one move in the journal. A question stays open when its caller goes away. The gate
-runs nothing but what the tool offers for the question: the state of its target and the preview of its effect.
+The caller's own channel and every other process that reads the journal are asked concurrently. The first
+decision counts, and it is one move in the journal. A question stays open when its caller leaves. The gate
+only runs what the tool offers for the question: the state of its target and the preview of its effect.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ if TYPE_CHECKING:
     from gramercy.journal.base import CallRecord
     from gramercy.tools.tool import Place, Tool
 
-# A target that changes between every look and every answer is not something a person can approve.
+# If the target changes between every look and every answer, a person cannot approve the call.
 MOST_QUESTIONS = 3
-# A person who edits sees each time what the edited call would do; after ten the model should propose anew.
+# A person who edits sees the effect of each edited call; after ten edits the model should propose anew.
 MOST_EDITS = 10
-# More than any call can carry; what is shown of it is up to the channel, which shows all or none.
+# More than any call can carry. The channel decides how to show it, and shows all of it or nothing.
 LONGEST_EFFECT = 16_000_000
-# In these a channel says that nobody has decided: the question stays open for others.
+# With these refusers a channel says that no decision was made: the question stays open for others.
 UNDECIDED = frozenset({Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT})
 # Another process runs or has run the call.
 _TAKEN = frozenset({State.EXECUTING, State.DONE, State.FAILED, State.IN_DOUBT})
 
 
 class _RefusalError(Exception):
-    """Why a call may not pass; never leaves the gate, and its text goes to the model.
+    """The reason why a call is not admitted; never leaves the gate, and its text goes to the model.
 
-    With `is_recorded` the journal knows already.
+    With `is_recorded` the journal already has the refusal.
     """
 
     def __init__(self, text: str, refuser: Refuser = Refuser.GUARD, *, is_recorded: bool = False) -> None:
@@ -81,16 +81,16 @@ class _RefusalError(Exception):
 
 
 class _UndecidedError(Exception):
-    """The caller need not wait longer for a decision that may still come; says why its channel had none."""
+    """The caller stops waiting for a decision that may still come; says why its channel had none."""
 
 
 class ApprovalGate:
-    """Lets an attempt pass once it is approved, or makes its refusal."""
+    """Admits an attempt once it is approved, or makes its refusal."""
 
     __slots__ = ("handler", "recorder", "settings")
 
     def __init__(self, settings: Settings, recorder: Recorder, handler: ApprovalHandler | None) -> None:
-        """Refuse a handler that would only show its fault when a person should be asked."""
+        """Refuse a handler that would otherwise fail only when a person has to be asked."""
         if handler is not None and not callable(handler):
             raise ExecutionError(
                 f"the approval handler is {type(handler).__name__}: expected a function or None"
@@ -102,8 +102,8 @@ class ApprovalGate:
     async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Return None when the attempt may run, with the arguments that were approved, else its refusal.
 
-        An attempt that has a key goes on with a call that the journal knows. `is_lost` is set on one that
-        another process has taken meanwhile.
+        An attempt with a key resumes a call of the journal. `is_lost` is set if another process has taken the
+        call meanwhile.
         """
         try:
             return await self._admitted(attempt, caller)
@@ -111,8 +111,8 @@ class ApprovalGate:
             if ends_pipeline(error):
                 self._leave(attempt)
                 raise
-            # The journal too may raise anything, also while a refusal is made: what cannot be recorded is
-            # not run.
+            # The journal too may raise anything, also while a refusal is recorded. A call that cannot be
+            # recorded is not run.
             text = f"{attempt.tool.name} was not run: {error_text(error)}"
             return self.recorder.denied(attempt, Refuser.GUARD, text)
 
@@ -129,7 +129,7 @@ class ApprovalGate:
         except MovedError as error:
             attempt.is_lost = self._record(attempt).state in _TAKEN
             if not attempt.is_lost and is_new:
-                # Another process has begun this very call: its question is ours.
+                # Another process has begun this very call, so wait for its question.
                 return await self.admit(attempt, caller)
             if not attempt.is_lost:
                 text = f"{attempt.tool.name} was not run: {error}"
@@ -137,14 +137,14 @@ class ApprovalGate:
         return None
 
     def _leave(self, attempt: Attempt) -> None:
-        """Record that the caller is gone; one who may come back finds the question open, or answered."""
+        """Record that the caller has left; a caller that may return finds its question open or answered."""
         may_return = attempt.identity and self.settings.is_shared
         if may_return and not current_call().is_called_off:
             return
         self.recorder.withdrawn(attempt)
         if may_return:
-            # Its caller knows that it has not run: the same call, made later, is a new one. A journal that
-            # fails now must not hide why the caller went.
+            # The caller knows that it has not run, so the same call made later is a new one. A failing
+            # journal must not hide why the caller left.
             with suppress(Exception):
                 self.settings.journal.deliver(attempt.key)
 
@@ -185,7 +185,7 @@ class ApprovalGate:
     async def edit(
         self, attempt: Attempt, seal: str, arguments: dict[str, Any], by: str, caller: Caller
     ) -> CallRecord:
-        """Put edited arguments into the open question of a call, with what they would do."""
+        """Put edited arguments and their effect into the open question of a call."""
         known, approval = self._record(attempt), Approval()
         question = known.facts.question
         if known.state is not State.AWAITING or question is None or question.seal != seal:
@@ -207,12 +207,12 @@ class ApprovalGate:
     async def _asked(
         self, attempt: Attempt, known: CallRecord | None, changes: tuple[str, ...], caller: Caller
     ) -> tuple[ApprovalRequest, CallRecord]:
-        """Return the question about a call as the journal has it: the one that is known, if it still fits."""
+        """Return the question about a call as the journal has it: the known one, if it still fits."""
         request = await self._request(attempt, changes, caller)
         if known is not None:
             changes = tuple(self._misfits(request, known))
             if known.facts.question is not None and not changes:
-                # It may have been put by another process, whose functions are not ours.
+                # Another process may have asked it, with other function objects than ours.
                 seal = Seal.read(known.facts.question.parts)
                 changes = known.facts.question.changes
                 return self._put(replace(request, seal=seal, changes=changes), known), known
@@ -234,7 +234,7 @@ class ApprovalGate:
         return self._put(request, record), record
 
     def _put(self, request: ApprovalRequest, record: CallRecord) -> ApprovalRequest:
-        """Return a request with what the journal knows of its question."""
+        """Return a request with the journal's data about its question."""
         journal, call = self.settings.journal, record.call
         key, step = record.key, record.step
 
@@ -257,7 +257,7 @@ class ApprovalGate:
         )
 
     def _misfits(self, request: ApprovalRequest, known: CallRecord) -> list[str]:
-        """List why a question that is in the journal is not the question about this call as it is now."""
+        """List why a question in the journal no longer fits this call as it is now."""
         question = known.facts.question
         if question is None:
             return [INTERRUPTED] if known.state is State.READY else []
@@ -279,12 +279,12 @@ class ApprovalGate:
     async def _decided(
         self, attempt: Attempt, asked: ApprovalRequest, record: CallRecord, caller: Caller
     ) -> CallRecord:
-        """Wait for an answer to the open question; return how the call stands with it."""
-        # Nothing is held open while a person thinks: where the paths lead is found again before it runs.
+        """Wait for an answer to the open question; return the record of the call with the answer."""
+        # Hold nothing open while a person thinks: before the call runs, its paths are resolved again.
         attempt.places = None
         decision: Decision | None
         if attempt.verdict.action is Action.ALLOW:
-            # A rule has come since the question was put.
+            # A rule that allows the call was added after the question was asked.
             decision = Approved("policy", attempt.verdict.explanation)
         else:
             started = perf_counter()
@@ -305,7 +305,7 @@ class ApprovalGate:
     async def _answer(
         self, attempt: Attempt, asked: ApprovalRequest, step: int, caller: Caller
     ) -> Decision | None:
-        """Return what the caller's own channel decides; None when the call was moved elsewhere."""
+        """Return the decision of the caller's own channel; None if the call was moved elsewhere."""
         if not self.settings.is_shared:
             return await self._own_answer(attempt, asked, caller)
         began, decision = monotonic(), None
@@ -319,8 +319,8 @@ class ApprovalGate:
         if isinstance(decision, Denied) and (
             decision.refuser != Refuser.NOBODY or not self.settings.is_watched()
         ):
-            # A client that declines by itself, a person who was asked and stayed silent, or no person that
-            # looks at all: it goes on.
+            # A client declined by itself, a person was asked and stayed silent, or no person watches the
+            # journal: do not wait.
             wait = 0.0
         left = None if wait is None else wait - (monotonic() - began)
         if not await self._is_moved(asked, step, left, caller):
@@ -344,7 +344,7 @@ class ApprovalGate:
     async def _is_moved(
         self, asked: ApprovalRequest, step: int, seconds: float | None, caller: Caller
     ) -> bool:
-        """Wait until a call is no longer where it was; False when it still is after that time."""
+        """Wait until a call has moved; False after a timeout."""
 
         def has_moved(record: CallRecord | None) -> bool:
             if record is not None and record.step == step and 0 < asked.expires_at < time():
@@ -357,7 +357,7 @@ class ApprovalGate:
         )
 
     def _expire(self, asked: ApprovalRequest) -> None:
-        """Deny a call whose time to be decided is over, unless somebody has decided just now."""
+        """Deny a call whose time to be decided is over, unless a decision was made just now."""
         text = f"nobody decided until {strftime('%Y-%m-%d %H:%M', localtime(asked.expires_at))}"
         with suppress(MovedError):
             decide(self.settings.journal, asked.key, asked.seal.digest, Denied(text, Refuser.TIMEOUT))
@@ -365,7 +365,7 @@ class ApprovalGate:
     async def _own_answer(self, attempt: Attempt, asked: ApprovalRequest, caller: Caller) -> Decision:
         handler = self.handler
         assert handler is not None  # noqa: S101 - called only with one; this tells mypy
-        # Of its own copy: what it does to that must change neither what runs nor what is compared.
+        # Give the handler its own copy: changing it must affect neither what runs nor what is compared.
         shown = attempt.given()
         given: tuple[Any, ...] = (asked.tool, shown)
         if takes_request(handler):
@@ -383,9 +383,9 @@ class ApprovalGate:
     async def _ruled(
         self, attempt: Attempt, record: CallRecord, asked: ApprovalRequest, caller: Caller
     ) -> Seal | None:
-        """Take over what was decided; return the seal of what was approved.
+        """Apply the decision; return the seal of the approved call.
 
-        None for edited arguments whose effect the person has not seen.
+        Return None for edited arguments whose effect the person has not seen.
         """
         ruling, tool, approval = record.facts.ruling, attempt.tool, attempt.approval
         assert approval is not None  # noqa: S101 - made when it was first asked; this tells mypy
@@ -413,11 +413,11 @@ class ApprovalGate:
         ):
             return None
         now = await self._seal(attempt, caller)
-        # Of a difference that was shown some hunks were taken: all else is as it was shown.
+        # Some hunks of the shown diff were chosen; everything else is as it was shown.
         return replace(asked.seal, arguments=now.arguments) if ruling.shown and ruling.note else now
 
     def _take_arguments(self, attempt: Attempt, record: CallRecord) -> None:
-        """Go on with the arguments that the open question is about."""
+        """Continue with the arguments of the open question."""
         question, edited = record.facts.question, record.facts.arguments
         if question is None or edited is None or attempt.approval is None:
             return
@@ -427,7 +427,7 @@ class ApprovalGate:
             attempt.approval.edited = True
 
     async def _request(self, attempt: Attempt, changes: tuple[str, ...], caller: Caller) -> ApprovalRequest:
-        """Make the question about a call as it is now, with what the call would do."""
+        """Make the question about a call as it is now, with the effect of the call."""
         if attempt.tool.paths is not None and attempt.places is None:
             await self._judge_again(attempt, caller)
         seal = await self._seal(attempt, caller)
@@ -436,7 +436,7 @@ class ApprovalGate:
         if is_wanted and (attempt.tool.effect is not None or _links(attempt.places)):
             text, effect = await self._effect(attempt, caller)
             if effect.state and target_of(effect.state, attempt.places) != seal.target:
-                # The target has changed between the two looks: this is the effect on another state.
+                # The target has changed between the two looks, so the effect is that on another state.
                 attempt.places = None
                 await self._judge_again(attempt, caller)
                 seal = await self._seal(attempt, caller)
@@ -454,7 +454,7 @@ class ApprovalGate:
         )
 
     async def _judge_again(self, attempt: Attempt, caller: Caller) -> None:
-        """Judge a call by the rules and by where its paths lead now; what is denied goes no further."""
+        """Judge a call again by the rules and by where its paths lead now; a denied call is refused."""
         await self._find(attempt, caller)
         tool = attempt.tool
         attempt.verdict = self._judge(tool, attempt.arguments, attempt.places)
@@ -463,7 +463,7 @@ class ApprovalGate:
             raise _RefusalError(text, Refuser.RULE)
 
     async def _find(self, attempt: Attempt, caller: Caller) -> None:
-        """Find where the paths of a call lead, unless that was found since it was last decided about."""
+        """Resolve the paths of a call, unless that was done since its last decision."""
         tool = attempt.tool
         if tool.paths is not None and attempt.places is None:
             limit = Limit("the look at its paths", tool.deadline or self.settings.deadline)
@@ -472,7 +472,7 @@ class ApprovalGate:
             attempt.places = places
 
     async def _effect(self, attempt: Attempt, caller: Caller) -> tuple[str, Effect]:
-        """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
+        """Have the tool preview the effect of the call; if it cannot, say so. That decides nothing."""
         limit, tell = Limit("the preview", EFFECT_SECONDS), attempt.tool.effect
         try:
             told = Effect() if tell is None else await caller.call(tell, attempt.placed(), limit=limit)
@@ -490,7 +490,7 @@ class ApprovalGate:
         return clean(text), effect
 
     def _edit(self, attempt: Attempt, approval: Approval, ruling: Ruling) -> None:
-        """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
+        """Apply edited arguments; they must fit the schema and must not match a rule that denies."""
         try:
             edited = attempt.tool.checker.check(dict(ruling.arguments or {}))
         except GramercyError as error:
@@ -505,7 +505,7 @@ class ApprovalGate:
         approval.edited, approval.note = True, ruling.note
 
     async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
-        """List what is no longer as it was when the person decided, and take over what is there now."""
+        """List what has changed since the person decided, and take over the present state."""
         current = self.settings.registry.get(attempt.tool.name)
         if current is None:
             raise _RefusalError(f"{attempt.tool.name} was not run: the tool is gone")
@@ -516,7 +516,7 @@ class ApprovalGate:
         await self._judge_again(attempt, caller)
         now = await self._seal(attempt, caller)
         if attempt.verdict.action is Action.ALLOW:
-            # A rule allows it now, perhaps one that the person wrote with this very answer.
+            # A rule allows it now, perhaps one that the person added with this very answer.
             approved = replace(approved, policy=now.policy)
         return approved.drift(now)
 
@@ -566,7 +566,7 @@ FORGED = "what the journal has of the question does not fit together"
 
 
 def _links(places: Mapping[str, Place] | None) -> list[str]:
-    """Tell the real name of every path that a link leads away from its text, which stands beside it."""
+    """Name the real path of every argument whose link leads to another path than its text."""
     return [
         f"{name} leads through a link to {each.shown}."
         for name, each in (places or {}).items()
@@ -575,23 +575,23 @@ def _links(places: Mapping[str, Place] | None) -> list[str]:
 
 
 def _needs_no_answer(known: CallRecord, verdict: Verdict) -> bool:
-    """Tell whether nobody was ever asked about a call, and nobody has to be: an idempotent one runs again."""
+    """Tell whether a call was never asked about and needs no approval: an idempotent call runs again."""
     return known.state is State.READY and known.facts.question is None and verdict.action is Action.ALLOW
 
 
 def _is_about(record: CallRecord, asked: ApprovalRequest) -> bool:
-    """Tell whether the question that a call has in the journal is the one that was put here."""
+    """Tell whether the call's question in the journal is the one that was asked here."""
     question = record.facts.question
     return question is not None and question.seal == asked.seal.digest
 
 
 def _is_open(decision: Decision) -> bool:
-    """Tell whether a channel says that nobody has decided."""
+    """Tell whether the channel says that no decision was made."""
     return isinstance(decision, Denied) and decision.refuser in UNDECIDED
 
 
 def _question(request: ApprovalRequest) -> Question:
-    """Return a question as the journal keeps it, whole."""
+    """Return the whole question in the form that the journal records."""
     return Question(
         text=request.text(),
         seal=request.seal.digest,

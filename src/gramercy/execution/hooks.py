@@ -1,4 +1,4 @@
-"""Hooks watch and can change nothing; transforms may rewrite arguments before the policy sees them."""
+"""Hooks observe and cannot change anything; transforms may rewrite arguments before the policy sees them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Phase: TypeAlias = Literal["before", "after", "error"]
 log = logging.getLogger("gramercy")
-# Who is told of the calls of every executor in this process.
+# The observers of the calls of every executor in this process.
 observers: list[Observer] = []
 
 
 class HookList(list["Hook"]):
-    """The hooks of one executor; a list of its own type, since plain ones cannot be referred to weakly."""
+    """The hooks of one executor; a type of its own, since a plain list cannot be referenced weakly."""
 
     __slots__ = ("__weakref__",)
 
@@ -43,7 +43,7 @@ def _tell_observers(phase: Phase, tool: Tool, arguments: dict[str, Any], result:
 
 
 def told(phase: Phase | Literal["refused"], tool: Tool | None, result: ToolResult | None) -> None:
-    """Tell those who observe every executor; `tool` is None where a call names none that there is."""
+    """Notify the observers of every executor; `tool` is None if the call names an unknown tool."""
     for observer in tuple(observers):
         try:
             observer(phase, tool, result)
@@ -52,10 +52,10 @@ def told(phase: Phase | Literal["refused"], tool: Tool | None, result: ToolResul
 
 
 def observe(observer: Observer) -> Callable[[], None]:
-    """Have an observer told of the calls of every executor, those that are there and those to come.
+    """Notify an observer of the calls of every executor, present and future; return a function that ends it.
 
-    Unlike hooks it is also told of calls that were refused, and not of arguments. Returns what ends it. An
-    executor asks for nothing but its own hooks, so that calls cost nothing while nothing is observed.
+    Unlike hooks, an observer is also told of refused calls, and gets no arguments. An executor only checks
+    its own hooks, so observation costs nothing while there is no observer.
     """
     observers.append(observer)
     for hooks in list(_living.values()):
@@ -73,7 +73,7 @@ def _stop_observing(observer: Observer) -> None:
 
 
 def hook_list(hooks: Iterable[Hook]) -> HookList:
-    """Return the hooks of an executor, with those who observe every executor."""
+    """Return the hooks of an executor, with one that notifies the observers of every executor."""
     made = HookList(check_hooks("hook", hooks))
     if observers:
         made.append(_tell_observers)
@@ -82,7 +82,7 @@ def hook_list(hooks: Iterable[Hook]) -> HookList:
 
 
 def check_hooks(kind: str, hooks: Iterable[Any]) -> list[Any]:
-    """Return the hooks as a list, or refuse what cannot be called without waiting."""
+    """Return the hooks as a list, or refuse hooks that cannot be called without awaiting."""
     listed = list(hooks)
     for hook in listed:
         if not callable(hook) or is_async(hook):
@@ -97,7 +97,7 @@ def notify(
     result: ToolResult | None,
     seconds: float | None = None,
 ) -> None:
-    """Tell every observer, each with copies of its own; one that fails or hangs is logged and passed over."""
+    """Call every hook with copies of its own; a hook that fails or hangs is logged and skipped."""
     tool, arguments, seen = attempt.tool, attempt.arguments, result
     for hook in hooks:
         if result is not None:
@@ -116,7 +116,7 @@ def notify(
 
 
 def refuse_answer(hook: Hook, answer: Any) -> None:
-    """Ignore what a hook returned; a coroutine means that its code has not run, which is worth a word."""
+    """Ignore the return value of a hook; warn about a coroutine, since its code has not run."""
     if inspect.iscoroutine(answer):
         answer.close()
         log.warning("observer %s is async and was not run: hooks must be plain functions", _name(hook))
@@ -132,7 +132,7 @@ def hook_failed(hook: Hook, phase: Phase, error: BaseException) -> None:
 def transformed(
     transforms: Iterable[Transform], tool: Tool, arguments: dict[str, Any], *, seconds: float | None = None
 ) -> dict[str, Any]:
-    """Pass arguments through every transform and check them again; a failing transform fails the call."""
+    """Pass arguments through every transform and validate them again; a failing transform fails the call."""
     for transform in transforms:
         what = f"transform {_name(transform)}"
         try:

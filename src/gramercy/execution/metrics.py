@@ -1,4 +1,4 @@
-"""What an executor counts of each tool: calls, failures, refusals, times, sizes, and how long people took."""
+"""The figures of an executor for each tool: calls, failures, refusals, times, sizes, approval times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.results import Refuser
 
-# Percentiles are taken over the latest calls, so that memory is bounded and the figures show the present.
+# Percentiles are taken over the latest calls, so that memory is bounded and the figures are current.
 SAMPLES = 1024
 _tool_of = itemgetter(0)
 
@@ -85,9 +85,9 @@ class Metrics:
             tally.approval_ms += wait_ms
 
     def _fold(self) -> None:
-        """Move recent calls into the tallies; the caller holds the lock. Every call pays for it."""
+        """Move recent calls into the tallies; the caller holds the lock. Every call pays for this."""
         recent = self.recent
-        # Others append meanwhile, and only here something is taken away.
+        # Other threads append meanwhile; only this method removes entries.
         batch = [recent.popleft() for _ in range(len(recent))]
         for tool, group in groupby(batch, _tool_of):
             tally = self._tally(tool)
@@ -135,7 +135,7 @@ _COLUMNS = ("tool", "calls", "ok", "failed", "denied", "success", "p50 ms", "p95
 
 
 def metrics_table(metrics: Mapping[str, ToolMetrics]) -> str:
-    """Lay the figures out as a plain text table."""
+    """Format the figures as a plain text table."""
     return table([_COLUMNS, *map(_row, metrics.values())], rights=range(1, len(_COLUMNS)))
 
 

@@ -2,8 +2,8 @@
 
 Argument values match globs without prefix surprises: `?` is one character, `*` any number within one path
 segment, `**` any number across segments, `**/` any number of whole leading directories; the whole value must
-match, upper and lower case are different. The matcher walks the value once with a set of places in the glob,
-so no value can make it slow.
+match, upper and lower case are different. The matcher walks the value once with a set of positions in the
+glob, so no value can make it slow.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ RULE_KEYS = ("action", *CONDITIONS, "exactly", "reason")
 
 
 class RuleOrigin(msgspec.Struct, frozen=True):
-    """Where a rule comes from, as people are told; `number` counts the rules there from 1.
+    """The origin of a rule, as shown to people; `number` counts the rules there from 1.
 
-    The rules of a layer that only tightens are not the person's own word, such as those of a project: the
-    first of them that matches can make a verdict stricter, never milder.
+    A layer that only tightens has rules that are not the person's own, such as those of a project. The first
+    of them that matches can make a verdict stricter, never milder.
     """
 
     layer: str
@@ -67,7 +67,7 @@ class Rule:
     """One line of a policy. Every condition given must hold; a rule without conditions matches every call.
 
     `tools` and the values of `arguments` are globs; `categories` and `safety` are words. `exactly` holds all
-    arguments of the one call that a rule allows, as values of JSON; None is no condition.
+    arguments of the one call that a rule allows, as JSON values; None means no condition.
     """
 
     action: Action
@@ -80,7 +80,7 @@ class Rule:
     origin: RuleOrigin | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Accept words for what they mean, or raise InvalidPolicyError saying what to change."""
+        """Convert words to their values, or raise InvalidPolicyError saying what to change."""
         set_field = object.__setattr__
         set_field(self, "action", _action(self.action))
         set_field(self, "tools", _words("tools", self.tools))
@@ -93,7 +93,7 @@ class Rule:
             self._check_alone()
 
     def _check_alone(self) -> None:
-        """Refuse a closed rule that does not allow: one more argument would take a call out of it."""
+        """Refuse a rule with `exactly` that does not allow: one more argument would evade it."""
         if self.action is not Action.ALLOW or self.arguments:
             raise InvalidPolicyError(
                 "exactly in a rule is for one that allows, without arguments beside it: "
@@ -137,11 +137,11 @@ class Rule:
         return self.origin is not None and self.origin.tightens
 
     def named(self, number: int) -> str:
-        """Say which rule it is: by its place in its file, or by its number in the policy."""
+        """Name the rule by its place in its file, or by its number in the policy."""
         return f"rule {number}" if self.origin is None else f"rule {self.origin.number} of {self.origin}"
 
     def matches_tool(self, tool: Tool, like: Likeness | None = None) -> bool:
-        """Tell whether the conditions on the tool itself hold, or would if it were the one it is like."""
+        """Tell whether the conditions on the tool hold, or would hold for the tool that it is like."""
         named = like or tool
         if self.safety and tool.safety_level not in self.safety:
             return False
@@ -152,7 +152,7 @@ class Rule:
     def _matches_name(self, glob: str, name: str) -> bool:
         if surely_matches(glob, name):
             return True
-        # A call may use either spelling of a name, so either spelling of a rule must stop it.
+        # A call may use either spelling of a name, so a rule in either spelling must stop it.
         spelling = glob.replace("-", "_")
         return self.action is not Action.ALLOW and surely_matches(spelling, name.replace("-", "_"))
 
@@ -169,7 +169,7 @@ class Rule:
     ) -> bool:
         """Tell whether the conditions on argument values hold; doubt counts against allowing.
 
-        Of a path it counts where it leads: `places` are those of the call.
+        A path is compared by where it leads: `places` are the places of the call.
         """
         if self.exactly is not None:
             return self._is_that_call(arguments, tool, places or {})
@@ -185,7 +185,7 @@ class Rule:
     def _is_that_call(
         self, arguments: Mapping[str, Any], tool: Tool | None, places: Mapping[str, Place]
     ) -> bool:
-        """Tell whether a call is the one that the rule allows, and its paths are real names."""
+        """Tell whether a call is the one that the rule allows, with paths that are real names."""
         exactly = self.exactly or {}
         if any(place.name != exactly.get(name) for name, place in places.items()):
             return False
@@ -235,14 +235,14 @@ def _argument_globs(value: Any) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
-# More tools than any registry holds: a bound for a program that makes new ones without end.
+# More tools than any registry holds: a bound for a program that makes new tools without end.
 MOST_REMEMBERED = 20_000
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """What the policy says about a call, and which rule said it (None: the default for the level).
 
-    With `must_ask` a person has to decide, whatever else they allow: the call writes a control file.
+    With `must_ask` a person has to decide, even if a rule allows the call: it writes a control file.
     """
 
     action: Action
@@ -255,15 +255,15 @@ class Verdict(msgspec.Struct, frozen=True):
 class Policy:
     """An ordered list of rules with a ceiling. Without a match, safe and cautious run, dangerous asks.
 
-    Rules that only tighten hold against the rules that come after them: of each file the first that matches
-    makes what those say stricter.
+    Rules that only tighten take precedence over the rules after them: the first matching rule of each file
+    makes the verdict of those stricter.
     """
 
     rules: tuple[Rule, ...]
     max_safety_level: Safety
     version: str
     ceiling_origin: RuleOrigin | None
-    # Verdicts for tools on whose arguments no rule depends: nearly all, and every call asks.
+    # Verdicts for tools whose arguments no rule depends on: nearly all tools, and every call looks here.
     settled: dict[Tool, Verdict] = field(init=False, repr=False, compare=False, default_factory=dict)
     _relevant: dict[Tool, list[tuple[int, Rule]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -279,7 +279,7 @@ class Policy:
         *,
         ceiling_origin: RuleOrigin | None = None,
     ) -> None:
-        """Read rules, which may be plain data, and derive the version, by which approvals notice a change."""
+        """Read rules, which may be plain data, and derive the version, by which approvals detect a change."""
         if isinstance(rules, str | bytes | Mapping) or not isinstance(rules, Iterable):
             raise InvalidPolicyError(f"rules must be a list of rules, not {type(rules).__name__}")
         object.__setattr__(self, "rules", tuple(Rule.from_data(rule) for rule in rules))
@@ -315,7 +315,7 @@ class Policy:
         return _guarded(tool, places, verdict) if places else verdict
 
     def _fellows(self, tool: Tool) -> list[tuple[Likeness, list[tuple[int, Rule]]]]:
-        """Return the tools that reach the same files, each with the rules about a path of it."""
+        """Return the tools that reach the same files, each with the rules about its paths."""
         found = self._others.get(tool)
         if found is None:
             like = tool.paths.like if tool.paths is not None else ()
@@ -338,7 +338,7 @@ class Policy:
     ) -> Verdict:
         """Return the strictest of a verdict and those on the same path for tools that reach the same files.
 
-        A rule that allows this tool by its own name and by the path is what its author meant.
+        A rule that allows this tool by its own name and by the path is intended by its author.
         """
         rule = verdict.rule
         is_meant = rule is not None and verdict.action is Action.ALLOW and tool.name in rule.tools
@@ -353,9 +353,10 @@ class Policy:
         return verdict
 
     def withhold(self, tool: Tool, arguments: Mapping[str, Any], places: Mapping[str, Place]) -> None:
-        """Give the places of a call what tells which names near them a tool must leave out.
+        """Give the places of a call a function that tells which names near them the tool must leave out.
 
-        For every look at where the paths lead: a tool is given the last, and shows what that one lets it.
+        Call it each time the paths are resolved: the tool gets the latest places, and they decide what it
+        shows.
         """
         if tool.paths is not None and tool.paths.reads:
             for place in places.values():
@@ -364,7 +365,7 @@ class Policy:
     def _withheld(
         self, tool: Tool, arguments: Mapping[str, Any], place: Place
     ) -> Callable[[str], bool] | None:
-        """Return what tells whether a real name must be left out; None where no rule can want that."""
+        """Return a function that tells whether to leave a real name out; None if no rule can require it."""
         if tool.paths is None:
             return None
         own = self._on_paths(tool, tool.paths.reads)
@@ -399,7 +400,7 @@ class Policy:
     ) -> tuple[Verdict, bool]:
         """Return the verdict found so far or, where that is stricter, the one on the tool that this is like.
 
-        A rule that allows the tool by its own name, without wildcards, is what its author meant.
+        A rule that allows the tool by its own name, without wildcards, is intended by its author.
         """
         verdict, is_settled = found
         if self._allowed_by_name(tool, arguments, places):
@@ -446,7 +447,7 @@ class Policy:
         return tool.safety_level is Safety.DANGEROUS or any(asks)
 
     def with_rule(self, rule: Rule | Mapping[str, Any]) -> Policy:
-        """Return a policy that tries this rule first, as after «always allow this»."""
+        """Return a policy that tries this rule first, as after "always allow this"."""
         rules = (Rule.from_data(rule), *self.rules)
         return Policy(rules, self.max_safety_level, ceiling_origin=self.ceiling_origin)
 
@@ -456,7 +457,7 @@ class Policy:
 
 
 def _in_version(rule: Rule) -> list[Any]:
-    """Return what of a rule decides; the line it stands on does not."""
+    """Return the parts of a rule that decide; its line in the file does not."""
     return [rule.to_data(), rule.origin.file if rule.origin is not None and rule.tightens else ""]
 
 
@@ -466,13 +467,14 @@ def _said(number: int, rule: Rule) -> Verdict:
 
 
 def _strictest(verdict: Verdict, tightened: Mapping[str, Verdict]) -> Verdict:
-    """Return the verdict, or what the first rules of layers that only tighten make of it."""
+    """Return the verdict, or a stricter one by the first matching rules of layers that only tighten."""
     for other in tightened.values():
         if STRICTNESS[other.action] > STRICTNESS[verdict.action]:
             verdict = other
         elif other.action is verdict.action and verdict.rule is None and other.action is not Action.ALLOW:
-            # The same as the default, but said by somebody, perhaps with a reason. What allows never counts:
-            # by its own name it would let a tool pass where those that it is like are held.
+            # The same action as the default, but from a rule, perhaps with a reason. A rule that allows is
+            # never taken over here: with its own name it would let a tool pass where the tools that it is
+            # like are stopped.
             verdict = other
     milder = [
         other.rule.named(0)
@@ -486,7 +488,7 @@ def _strictest(verdict: Verdict, tightened: Mapping[str, Verdict]) -> Verdict:
 
 
 def _guarded(tool: Tool, places: Mapping[str, Place], verdict: Verdict) -> Verdict:
-    """Return the verdict, or that a person must be asked: only a rule with its name allows a control file."""
+    """Return the verdict, or that a person must be asked: only a rule that names it allows a control file."""
     for name in tool.paths.writes if tool.paths is not None else ():
         place = places.get(name)
         if place is None or verdict.action is Action.DENY or not (reader := place.control):
@@ -519,9 +521,9 @@ def _remember(memory: dict[Tool, Any], tool: Tool, value: Any) -> None:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-# Paths end at 4,096 characters on Linux. A longer value is never surely, and always possibly, a match.
+# Paths end at 4,096 characters on Linux. A longer value never matches surely and always matches possibly.
 LONGEST_VALUE = 10_000
-# Up to here a whole number is the same as a float.
+# Up to here every whole number is exact as a float.
 LARGEST_EXACT = 2**53
 
 
@@ -535,7 +537,7 @@ def text_of(value: Any) -> str:
 def surely_matches(glob: str, value: Any) -> bool:
     """Tell whether the value matches beyond doubt; used to allow.
 
-    A wildcard never covers a `..` step nor a line break, since both lead out of what the author had in mind.
+    A wildcard never matches a `..` step nor a line break, since both lead out of what the author intended.
     """
     text = text_of(value)
     if text == glob:
@@ -548,7 +550,7 @@ def surely_matches(glob: str, value: Any) -> bool:
 def possibly_matches(glob: str, value: Any) -> bool:
     """Tell whether the value could match in any spelling of the same path; used to ask and to deny.
 
-    Of a list or an object it is enough that one part matches.
+    For a list or an object it is enough that one part matches.
     """
     if isinstance(value, list | dict):
         parts = value.values() if isinstance(value, dict) else value
@@ -563,7 +565,7 @@ def possibly_matches(glob: str, value: Any) -> bool:
 
 
 def _numerals(value: float) -> set[str]:
-    """Return the ways to write the same number: to a tool 5 and 5.0 are one."""
+    """Return the ways to write the same number: for a tool 5 and 5.0 are the same."""
     found = {text_of(value)}
     if isinstance(value, float) and value.is_integer():
         found.add(str(int(value)))
@@ -573,17 +575,17 @@ def _numerals(value: float) -> set[str]:
 
 
 def _spellings(text: str) -> set[str]:
-    """Return the ways to write the same path that a rule's author may have had in mind."""
+    """Return the spellings of the same path that a rule's author may have intended."""
     found = {text, text.replace("\\", "/")}
     for spelling in tuple(found):
-        # normpath keeps two leading slashes, which POSIX leaves to the system and Linux reads as one.
+        # normpath keeps two leading slashes, which POSIX leaves to the system and Linux treats as one.
         plain = posixpath.normpath(spelling) if spelling else spelling
         found |= {plain, re.sub(r"^//+", "/", plain)}
     return found
 
 
 def _surely_at(glob: str, place: Place) -> bool:
-    """Tell whether a glob means the real place of a path: by its name from the project, or from the root."""
+    """Tell whether a glob matches the real place of a path, relative to the project or from the root."""
     glob = glob.removeprefix("./")
     if place.trouble:
         return False
@@ -591,7 +593,7 @@ def _surely_at(glob: str, place: Place) -> bool:
 
 
 def _possibly_at(glob: str, place: Place) -> bool:
-    """Tell whether a glob may mean a place in any spelling: a file system may fold case and Unicode forms."""
+    """Tell whether a glob may match any spelling of a place: file systems may fold case and Unicode forms."""
     glob = _folded(glob.removeprefix("./"))
     head, tail = _ends(glob)
     for spelling in place.spellings:
@@ -604,7 +606,7 @@ def _possibly_at(glob: str, place: Place) -> bool:
 def _folded(text: str) -> str:
     if text.isascii():
         return text.lower()
-    # Imported here: few paths have other letters.
+    # Imported here: few paths have non-ASCII letters.
     from unicodedata import normalize
 
     return normalize("NFC", normalize("NFD", text).casefold())
@@ -612,12 +614,12 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _ends(glob: str) -> tuple[str, str]:
-    """Return what every match of a glob begins and ends with, by which most are told without a walk."""
+    """Return the prefix and suffix of every match of a glob; most values fail these without a walk."""
     parts = re.split(r"\*\*/|[*?]+", glob)
     return parts[0], parts[-1]
 
 
-# `**/` is two places: at the start of a directory, where it may end, and inside one, where it may not.
+# `**/` is two positions: at the start of a directory, where it may end, and inside one, where it may not.
 BETWEEN, INSIDE = "**/", "**/…"
 
 
@@ -643,7 +645,7 @@ def _walk(glob: tuple[str, ...], text: str) -> bool:
 
 
 def _with_skips(places: set[int], glob: tuple[str, ...]) -> set[int]:
-    """Add the places reached by letting wildcards match nothing."""
+    """Add the positions reached by letting wildcards match nothing."""
     reached = set(places)
     for place in places:
         here = place
@@ -654,7 +656,7 @@ def _with_skips(places: set[int], glob: tuple[str, ...]) -> set[int]:
 
 
 def _step(glob: tuple[str, ...], place: int, character: str) -> tuple[int, ...]:
-    """Return the places in the glob after one more character."""
+    """Return the positions in the glob after one more character."""
     part = glob[place] if place < len(glob) else None
     if part == "**":
         return (place,)

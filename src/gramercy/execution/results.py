@@ -1,4 +1,4 @@
-"""Turn what happened to a call into its result, and tell the journal, the metrics and the hooks about it."""
+"""Turn the outcome of a call into its result, and notify the journal, the metrics and the hooks."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 audit = logging.getLogger("gramercy.audit")
 # A line or two of a log; the journal has more.
 LONGEST_LOGGED = 500
-# Arguments repeated to the model after an edit: it knows its own, and needs to see what differs.
+# Arguments repeated to the model after an edit: it knows its own, and needs to see the differences.
 LONGEST_SHOWN = 2_000
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
 
 
 class Refuser(StrEnum):
-    """Who or what refused a call; only `person` says that somebody decided."""
+    """Who or what refused a call; only `person` says that a person decided."""
 
     PERSON = "person"
     RULE = "rule"
@@ -57,7 +57,7 @@ class Refuser(StrEnum):
     GUARD = "guard"
 
 
-# What a model should do after a refusal. Where nobody decided, the person can have a rule decide.
+# Advice to the model after a refusal. If no person decided, the person can add a rule that decides.
 _ALLOWING = ' a rule can allow it, in a file for --policy:\n[[rules]]\naction = "allow"\ntools = ["{tool}"]'
 ADVICE: dict[str, str] = {
     Refuser.PERSON: "Do not call it again as it is: go on without it, or ask the person what they want.",
@@ -76,13 +76,13 @@ WAITING = "A person can decide in another terminal: `gramercy approvals approve 
 COMING_BACK = "Then call it again with the same arguments: it is the same call, and runs at most once."
 RESUMING = "Then Executor.resume({key}) runs it, at most once; to call it again would ask again."
 LATER = "You are told what became of it when this conversation goes on; to call it again changes nothing."
-# The class of a failure that a tool has reported itself; others have the name of what was raised.
+# The class of a failure that a tool has reported itself; other failures have the name of the exception.
 REPORTED = "reported"
 CANCELLED = "cancelled by the caller"
 
 
 class Approval(msgspec.Struct):
-    """What became of the question whether a call may run."""
+    """The state of the question whether a call may run."""
 
     approved: bool = False
     by: str | None = None
@@ -97,7 +97,7 @@ class Approval(msgspec.Struct):
         return self.approved and self.seal is not None and self.seal.is_for(arguments)
 
     def metadata(self) -> dict[str, Any]:
-        """Describe it for the result of the call."""
+        """Describe the approval for the result of the call."""
         found: dict[str, Any] = {"approved": self.approved, "approval_wait_ms": self.wait_ms}
         if self.by:
             found["approved_by"] = self.by
@@ -109,12 +109,12 @@ class Approval(msgspec.Struct):
 
 
 class Attempt(msgspec.Struct, gc=False):
-    """What is known about a call between its look-up and its result; approval may still change it.
+    """The data of a call between its look-up and its result; approval may still change it.
 
-    Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. `identity` is
-    by what a caller who comes back is given this call, and nobody but it if it `is_unique`; `is_lost` that
-    another process runs it. `places` are where its paths lead, found since it was last decided about. A
-    struct because one is made for every call.
+    No other object holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. `identity`
+    lets a caller that returns find this call; with `is_unique` no other call may have it. `is_lost` means
+    that another process runs the call. `places` are where its paths lead, resolved since the last decision
+    about it. It is a struct because one is made for every call.
     """
 
     call_id: str
@@ -133,20 +133,20 @@ class Attempt(msgspec.Struct, gc=False):
     places: Mapping[str, Place] | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return a copy of the arguments, through which they cannot be changed."""
+        """Return a copy of the arguments, so that changes to it do not affect them."""
         return self.copied(self.arguments)
 
     def placed(self) -> dict[str, Any]:
-        """Return the same for the tool itself: of its paths the places, which need not be found again."""
+        """Return a copy for the tool itself, with resolved places for its paths."""
         return self.copied(self.arguments) | self.places if self.places else self.copied(self.arguments)  # type: ignore[operator]
 
     def take(self, arguments: dict[str, Any]) -> None:
-        """Go on with other arguments."""
+        """Continue with other arguments."""
         self.arguments, self.copied, self.places = arguments, copy_json, None
 
 
 class Recorder:
-    """Makes every ToolResult of an executor, so that no result leaves without its trace."""
+    """Makes every ToolResult of an executor, so that every result is recorded."""
 
     __slots__ = ("_jot", "here", "metrics", "settings")
 
@@ -155,14 +155,14 @@ class Recorder:
         self.metrics = metrics
         # The keys of calls whose caller is in this process.
         self.here = here
-        # The journal in memory takes a safe call of this program without a struct for it and its facts.
+        # The journal in memory records a safe call of this program without making structs for it.
         journal = settings.journal
         self._jot = journal.jot if type(journal) is MemoryJournal else None
 
     def move(
         self, attempt: Attempt, state: State, facts: Facts = NOTHING, expected: Sequence[State] = ()
     ) -> None:
-        """Record where the call is now; a journal that cannot raises, and the call goes no further."""
+        """Record the present state of the call; if the journal cannot, it raises, and the call stops."""
         journal = self.settings.journal
         if attempt.key:
             journal.move(attempt.key, state, facts, expected=expected)
@@ -173,7 +173,7 @@ class Recorder:
         try:
             attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
         except MovedError as error:
-            # Another process was first to make this very call: it is that one.
+            # Another process made this very call first, so it is that call.
             attempt.key = error.record.key if error.record is not None else 0
             raise
         if attempt.identity:
@@ -188,7 +188,7 @@ class Recorder:
     def started(self, attempt: Attempt) -> None:
         """Record that the handler is about to run; from here on its effects must be expected.
 
-        A safe call has none, so it is recorded once, when it is over.
+        A safe call has no effects, so it is recorded once, when it is over.
         """
         tool = attempt.tool
         if tool.safety_level is not _SAFE or attempt.key:
@@ -236,7 +236,7 @@ class Recorder:
         result = self._finished(attempt, content, error, elapsed_ms, end)
         if value.note:
             result.metadata["note"] = value.note
-        # Beside the text, which every caller gets; only some can show or compute with these.
+        # These are beside the text, which every caller gets: only some callers can show or process them.
         if value.blocks:
             result.metadata["blocks"] = value.blocks
         if value.structured is not None:
@@ -244,7 +244,7 @@ class Recorder:
         return result
 
     def _read(self, attempt: Attempt, value: Any) -> tuple[str, str | None]:
-        """Return the text of a handler's value, and the error it reports with it."""
+        """Return the text of a handler's value, and the error that the value reports."""
         limit = self.settings.max_output
         try:
             if not isinstance(value, ToolOutput):
@@ -314,10 +314,10 @@ class Recorder:
 
     def _close(self, attempt: Attempt, state: State, facts: Facts, metadata: dict[str, Any]) -> None:
         if attempt.is_lost:
-            # Its end is told by the process that runs it.
+            # The process that runs the call records its end.
             return
         if attempt.key:
-            # What this thread runs next may be no call at all.
+            # The next work of this thread may not be a call at all.
             running_key.set(0)
         try:
             if attempt.key or state is _DENIED:
@@ -330,9 +330,9 @@ class Recorder:
             metadata["journal_key"] = attempt.key
 
     def cancelled(self, attempt: Attempt, error: BaseException | None = None) -> None:
-        """Record a call that was cancelled while it ran; there is no caller left to take a result.
+        """Record a call that was cancelled while it ran; no caller is left to take a result.
 
-        It is in doubt, unless its handler knows how the work has ended.
+        It is in doubt, unless its handler knows how the work ended.
         """
         self.metrics.record_refusal(attempt.tool.name)
         state, facts = _unfinished(attempt.tool), Facts(detail=CANCELLED, failure="cancelled")
@@ -341,12 +341,13 @@ class Recorder:
             state, facts = self._ended(attempt, ended.value)
         self._close(attempt, state, msgspec.structs.replace(facts, fence=attempt.fence), {})
         if state is not State.IN_DOUBT and attempt.key and find_call().is_called_off:
-            # It will not come back; when the journal fails, it is given an answer that it does not want.
+            # The caller will not return. If the journal fails here, a later caller gets an answer that it
+            # does not need.
             with suppress(Exception):
                 self.settings.journal.deliver(attempt.key)
 
     def _ended(self, attempt: Attempt, value: Any) -> tuple[State, Facts]:
-        """Tell how a cancelled call has ended: done after all, or stopped."""
+        """Tell how a cancelled call ended: completed after all, or stopped."""
         content, error = self._read(attempt, value)
         state = _DONE if error is None else State.FAILED
         elapsed_ms = (perf_counter() - attempt.started) * 1000.0
@@ -355,7 +356,7 @@ class Recorder:
         return state, _with_end(facts, attempt, content, _End(state, "cancelled", facts_of(value)))
 
     def withdrawn(self, attempt: Attempt) -> None:
-        """Record a call whose caller has gone away before it was approved: it has not run."""
+        """Record a call whose caller left before it was approved: it has not run."""
         self.metrics.record_refusal(attempt.tool.name)
         text = "cancelled by the caller before it was approved; it was not run"
         self._close(attempt, State.FAILED, Facts(detail=text, failure="cancelled"), {})
@@ -363,7 +364,7 @@ class Recorder:
     def denied(
         self, attempt: Attempt, refuser: Refuser, text: str, *, is_recorded: bool = False
     ) -> ToolResult:
-        """Make the result of a call that may not run: its error says why, its content also what to do now."""
+        """Make the result of a denied call: its error says why, its content also what to do next."""
         tool = attempt.tool
         text = text_for_model(text, self.settings.max_output)
         approval = attempt.approval.metadata() if attempt.approval else {}
@@ -381,9 +382,8 @@ class Recorder:
         )
 
     def _open_seal(self, attempt: Attempt) -> str:
-        """Return the seal of the question that a refusal of our own answers; empty if it cannot be told."""
-        # A journal that fails here must not take the refusal away: that it cannot be recorded either is told
-        # with the result.
+        """Return the seal of the question that our own refusal answers; empty if it is unknown."""
+        # If the journal fails here, return the refusal all the same; the result says that it is not recorded.
         with suppress(Exception):
             record = self.settings.journal.record(attempt.key) if attempt.key else None
             question = record.facts.question if record is not None else None
@@ -393,7 +393,7 @@ class Recorder:
     def undecided(self, attempt: Attempt, record: CallRecord, reason: str = "") -> ToolResult:
         """Make the result of a call that still waits for a decision: nothing was run.
 
-        The reason is why the caller's own channel had none.
+        `reason` says why the caller's own channel has made no decision.
         """
         self.here.discard(attempt.key)
         tool, key = attempt.tool, attempt.key
@@ -421,24 +421,24 @@ class Recorder:
 
 
 def _refusal(tool: Tool | None, result: ToolResult) -> ToolResult:
-    """Return the result of a call that was not run; no hook hears of it, who observes everything does."""
+    """Return the result of a call that was not run; no hook is called, but observers are."""
     if observers:
         told("refused", tool, result)
     return result
 
 
 class _End(msgspec.Struct):
-    """How a run ended that did not simply return a text."""
+    """The end of a run that did not simply return a text."""
 
     state: State
     failure: str = ""
     facts: RunFacts | None = None
-    # Further places of a failure, for the journal alone.
+    # Further places of a failure, only for the journal.
     trace: str = ""
 
 
 def _with_end(facts: Facts, attempt: Attempt, content: str, end: _End | None) -> Facts:
-    """Add what is known of the end of a run; its content where a caller may come back for it."""
+    """Add the facts about the end of a run; with its content if a caller may return for it."""
     told: dict[str, Any] = {}
     if attempt.identity:
         told = {"content": content, "digest": hashlib.sha256(content.encode()).hexdigest()}
@@ -450,7 +450,7 @@ def _with_end(facts: Facts, attempt: Attempt, content: str, end: _End | None) ->
 
 
 def _new_call(attempt: Attempt) -> NewCall:
-    """Return the call as the journal wants it; who calls is known here only."""
+    """Return the call for the journal; only this function knows who calls."""
     tool, call = attempt.tool, find_call()
     if call is NO_CONVERSATION:
         return NewCall(attempt.call_id, tool.name, tool.level_word, attempt.arguments)
@@ -469,16 +469,16 @@ def _new_call(attempt: Attempt) -> NewCall:
 
 
 def _log(attempt: Attempt) -> None:
-    """Log a call that runs; a cautious one with its arguments, which nobody was shown before."""
+    """Log a call that runs; a cautious call with its arguments, which no person was shown before."""
     tool, shown = attempt.tool, ""
     if tool.safety_level is Safety.CAUTIOUS:
-        # Logs travel: arguments are shortened, and what looks like a secret is left out.
+        # Logs are passed on, so arguments are shortened and anything that looks like a secret is left out.
         shown = f" with {without_secrets(canonical_text(attempt.arguments), LONGEST_LOGGED)}"
     audit.info("%s tool %s runs as call %r%s", tool.level_word, tool.name, attempt.call_id, shown)
 
 
 def _unfinished(tool: Tool) -> State:
-    """Return the state of a run that was broken off: only what has effects can be in doubt."""
+    """Return the state of an interrupted run: only a call with effects can be in doubt."""
     return State.FAILED if tool.safety_level is Safety.SAFE else State.IN_DOUBT
 
 

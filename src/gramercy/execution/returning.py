@@ -1,7 +1,7 @@
-"""Callers who come back: a call that the journal knows goes on, or gives the answer that it has.
+"""Callers that return: resume a call that the journal has, or return its stored answer.
 
-Only calls that may have to be approved, or may not run twice, and whose caller says by what it is known. A
-call that still has its caller in a process that lives is not up for another.
+This is only for calls that may need approval or must not run twice, and whose caller gives an identity. A
+call whose caller still waits in a living process is not given to another caller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 PROBE = "the tool's own probe"
-# The probe of a tool looks and does nothing; what takes longer cannot tell.
+# A probe only looks and does nothing. A probe that takes longer counts as unable to tell.
 PROBE_SECONDS = 20.0
 STORED = "[This call was made before and {what} at {when}; it was not run again. This is its answer.]"
 IN_DOUBT = (
@@ -48,22 +48,22 @@ JOIN_SECONDS = 50.0
 
 
 class Returning:
-    """Knows which calls have their caller here, and finds those whose caller comes back."""
+    """Knows which calls have their caller in this process, and finds those whose caller returns."""
 
     __slots__ = ("_settings", "here")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # Calls that run or wait in this process, and those whose answer is on its way.
+        # Calls that run or wait in this process, and those whose answer is being delivered.
         self.here: set[int] = set()
 
     async def take(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
-        """Let an attempt go on with the call that its caller comes back for, or return its answer."""
+        """Resume the call that this attempt's caller returns for, or return its answer."""
         record = self._found(attempt)
         if record is not None and record.state is State.IN_DOUBT:
             record = await self.probed(record, attempt.tool, caller)
             if record.state is State.FAILED:
-                # It has not happened, so that it may run after all, as a call of its own.
+                # It has not happened, so it may still run, as a new call.
                 self._settings.journal.deliver(record.key)
                 attempt.is_unique = False
                 return None
@@ -78,7 +78,7 @@ class Returning:
         return self.answer(record, attempt.call_id)
 
     async def joined(self, attempt: Attempt, caller: Caller) -> ToolResult:
-        """Wait for the end of a call that another process runs, and give the answer it has there."""
+        """Wait for the end of a call that another process runs, and return its answer."""
         journal = self._settings.journal
         ended: list[CallRecord | None] = []
 
@@ -102,7 +102,7 @@ class Returning:
         return self.answer(record, attempt.call_id) if is_ended else self._unfinished(record, attempt.call_id)
 
     def _unfinished(self, record: CallRecord, call_id: str) -> ToolResult:
-        """Make the result of a call that another process has not ended yet."""
+        """Make the result of a call that another process still runs."""
         self.here.discard(record.key)
         text = RUNNING.format(key=record.key, when=strftime("%H:%M:%S", localtime(record.changed_at)))
         metadata = {"safety_level": record.call.level, "journal_key": record.key, "awaiting": True}
@@ -122,9 +122,9 @@ class Returning:
         return None if self._has_caller(record) else record
 
     def _has_caller(self, record: CallRecord) -> bool:
-        """Tell whether whoever made a call still waits for it in another process.
+        """Tell whether the caller of a call still waits for it in another process.
 
-        That is the process that put the question, not the one that runs what was approved.
+        That is the process that asked the question, not the one that runs the approved call.
         """
         journal = self._settings.journal
         asked = [entry.facts.owner for entry in journal.entries(record.key) if entry.state is State.AWAITING]
@@ -132,7 +132,7 @@ class Returning:
         return owner != getattr(journal, "owner", "") and bool(owners.is_alive(owner))
 
     def recover(self) -> list[CallRecord]:
-        """Look after calls whose process is gone: in doubt, or ready again where the tool is idempotent."""
+        """Recover calls whose process has ended: to in doubt, or to ready again if the tool is idempotent."""
         return self._settings.journal.recover(self._is_idempotent)
 
     def _is_idempotent(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class Returning:
         return tool is not None and (tool.idempotent or tool.safety_level is Safety.SAFE)
 
     async def probed(self, record: CallRecord, tool: Tool, caller: Caller) -> CallRecord:
-        """Have the tool look whether a call that is in doubt has happened; it may not be able to tell."""
+        """Have the tool check whether a call in doubt has happened; it may not be able to tell."""
         if tool.probe is None:
             return record
         arguments = record.facts.arguments or record.call.arguments
@@ -158,7 +158,7 @@ class Returning:
         return self._settings.journal.record(record.key) or record
 
     def answer(self, record: CallRecord, call_id: str) -> ToolResult:
-        """Make the result of a call that is over from what the journal has of it."""
+        """Make the result of a finished call from its record in the journal."""
         facts, when = record.facts, strftime("%H:%M:%S", localtime(record.changed_at))
         metadata: dict[str, Any] = {
             "safety_level": record.call.level,

@@ -1,6 +1,6 @@
 """Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target, text.
 
-A seal holds in another process too: its parts are digests of texts that every process writes alike.
+A seal is also valid in another process: its parts are digests of texts that are the same in every process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class Seal:
     """Digests of everything an approval depends on. Comparing two seals tells what has drifted.
 
-    `shown` is that of the text that a person was shown, empty where a program was handed the call itself.
-    `question` is another for every question, so that an answer is good for one, and `expiry` is until when.
-    `function` is the object that does the work, by which a process knows its own; 0 in a seal that was read.
+    `shown` is the digest of the text that a person was shown, empty if a program got the call itself.
+    `question` differs for every question, so that an answer is valid for one question only; `expiry` is the
+    time until which it is valid. `function` is the id of the object that does the work, by which a process
+    recognises its own; 0 in a seal that was read.
     """
 
     tool: str
@@ -43,13 +44,13 @@ class Seal:
 
     @classmethod
     def read(cls, parts: Mapping[str, str]) -> Seal:
-        """Return the seal of which these are the parts; what is missing fits nothing."""
+        """Return the seal with these parts; a missing part matches nothing."""
         found: dict[str, Any] = {name: parts.get(name, "") for name in _SEALED}
         return cls(**found)
 
     @property
     def parts(self) -> dict[str, str]:
-        """What the digest is made of, by name."""
+        """The parts that the digest is made of, by name."""
         return {name: getattr(self, name) for name in _SEALED}
 
     @property
@@ -96,7 +97,7 @@ def seal_call(  # noqa: PLR0913 - all that an approval depends on
     lifetime: float | None = None,
     places: Mapping[str, Place] | None = None,
 ) -> Seal:
-    """Seal a call as it is now; `state` is what it acts on, as its tool tells, `places` where that is."""
+    """Seal a call as it is now; `state` is the state of its target, `places` where its paths lead."""
     function = tool.function or tool.handler
     return Seal(
         tool=_digest([tool.name, tool.safety_level.value, tool.schema]),
@@ -110,13 +111,13 @@ def seal_call(  # noqa: PLR0913 - all that an approval depends on
 
 
 def target_of(state: object, places: Mapping[str, Place] | None = None) -> str:
-    """Identify what a call acts on: its state, and where its paths lead."""
+    """Identify the target of a call: its state, and where its paths lead."""
     where = [f"{name}: {place.identity}" for name, place in sorted((places or {}).items())]
     return digest_of_text("\0".join([stable_text(state), *where]))
 
 
 def digest_of_text(text: str) -> str:
-    """Identify a text."""
+    """Return the digest of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -125,7 +126,7 @@ def _digest(value: Any) -> str:
 
 
 def fingerprint(function: Any) -> str:
-    """Identify an implementation, in every process alike: its name and, of Python code, what it runs."""
+    """Identify an implementation, the same in every process: by its name and, for Python code, its code."""
     parts = [getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
     while isinstance(function, functools.partial):
         parts += [stable_text(function.args), stable_text(function.keywords)]
@@ -145,7 +146,7 @@ def _code_parts(code: CodeType) -> list[str]:
 
 
 def stable_text(value: object) -> str:
-    """Write a value the same in every process: sets in order, objects without their addresses."""
+    """Write a value equally in every process: sets in order, objects without their addresses."""
     if isinstance(value, CodeType):
         return "\0".join(_code_parts(value))
     if isinstance(value, set | frozenset):

@@ -1,7 +1,7 @@
-"""What a person is shown of a call: text in which nothing hides, and the proof that nothing is missing.
+"""The text of a call for a person: nothing in it is hidden, and it is checked that nothing is missing.
 
-Whatever a channel shows can be read back to the character: hidden characters stand as `⟦U+202E⟧`, long lines
-are folded, values have marks before their lines, so that no value can pass for a line of the question.
+The shown text can be converted back to the character: hidden characters are written as `⟦U+202E⟧`, long lines
+are folded, and the lines of values have marks, so that no value can pass for a line of the question.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 # As wide as the terminals in which people answer; some clients cut a line at the edge.
 LINE_WIDTH = 100
-# A value that is read at a glance stands behind its name.
+# A value that is read at a glance is on the line of its name.
 LONGEST_VALUE = 60
-# Before each line of a value, and before what goes on from the line above.
+# The mark before each line of a value, and the mark of a folded line.
 BAR, FOLD = "| ", "↪"
-# Code points stand in brackets that code rarely has: questions are full of backslashes, and are read back.
+# Code points are written in brackets that code rarely has: questions are full of backslashes, and are
+# converted back.
 _OPEN, _CLOSE = "⟦", "⟧"
 _OWN = re.compile(f"[{_OPEN}{FOLD}]")
 _ESCAPED = re.compile(rf"{_OPEN}U\+([0-9A-F]{{4,6}}){_CLOSE}")
@@ -31,7 +32,7 @@ _MARKS = (BAR, "+", "-", " ", "@", "\\")
 
 
 def revealed(text: str) -> str:
-    """Return a text with everything that cannot be seen for what it is, and our own marks, as code points."""
+    """Return a text with invisible and misleading characters, and our own marks, written as code points."""
     if text.isascii() and text.isprintable():
         return text
     return reveal(_OWN.sub(lambda found: _escape(found[0]), text), write=_escape)
@@ -55,25 +56,25 @@ def _folded_line(line: str) -> str:
 
 
 def read_back(text: str) -> str:
-    """Return what was folded and revealed as it was before."""
+    """Undo `folded` and `revealed`."""
     plain = text.replace(f"\n{FOLD}", "")
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), plain) if _OPEN in plain else plain
 
 
 def on_one_line(name: str, value: Any) -> str:
-    """Write an argument as `name: value`."""
+    """Format an argument as `name: value`."""
     return f"{_named(name)}: {json.dumps(value, ensure_ascii=False, sort_keys=True)}"
 
 
 def is_short(value: Any) -> bool:
-    """Tell whether a value stands on the line of its name."""
+    """Tell whether a value fits on the line of its name."""
     if isinstance(value, str):
         return len(value) <= LONGEST_VALUE and "\n" not in value
     return len(json.dumps(value, ensure_ascii=False)) <= LONGEST_VALUE
 
 
 def written(name: str, value: Any) -> str:
-    """Write an argument in full: short on one line, else with all lines of its text or its JSON below."""
+    """Format an argument in full: on one line if short, else with all lines of its text or JSON below."""
     if is_short(value):
         return on_one_line(name, value)
     if isinstance(value, str):
@@ -90,26 +91,26 @@ def _named(name: str) -> str:
 
 
 def barred(text: str) -> str:
-    """Put a bar before every line of what somebody else says."""
+    """Put a bar before every line of a text that is not ours."""
     return "\n".join(f"{BAR}{line}" for line in text.split("\n"))
 
 
 def changed_lines(difference: str) -> list[str]:
-    """Return the lines of a difference that come and go."""
-    # The first two name the file; further on such a line is one of the text.
+    """Return the added and removed lines of a diff."""
+    # The first two lines name the file; further on, such a line is part of the text.
     lines = difference.partition(DIFFERENCE)[2].split("\n")[2:] if DIFFERENCE in difference else []
     return [line for line in lines if line[:1] in {"+", "-"}]
 
 
 def is_difference(effect: str) -> bool:
-    """Tell whether an effect is the difference of a text."""
+    """Tell whether an effect is the diff of a text."""
     return effect.startswith(DIFFERENCE) and effect.split("\n", 2)[1:2] != []
 
 
 def told_by(effect: str, arguments: Mapping[str, Any], edited: Iterable[str]) -> frozenset[str]:
     """Return the names of the arguments that the effect shows in full, so that they need not be repeated.
 
-    Those are the texts of an edit whose difference it is, and a text that it adds line for line.
+    Those are the texts of an edit that the effect is the diff of, and a text that it adds line for line.
     """
     if DIFFERENCE not in effect:
         return frozenset()
@@ -123,7 +124,7 @@ def told_by(effect: str, arguments: Mapping[str, Any], edited: Iterable[str]) ->
 def unshown(text: str, effect: str, arguments: Mapping[str, Any], edited: Iterable[str]) -> str | None:
     """Name the first part of a call that a text does not show in full; None when all of it is there."""
     plain = f"\n{read_back(text)}\n"
-    # Lines of values have marks before them: none of them counts as the line of another argument.
+    # Lines of values have marks before them, so that none of them counts as the line of another argument.
     unmarked = "\n".join(line for line in plain.split("\n") if not line.startswith(_MARKS))
     told = told_by(effect, arguments, edited)
     for name, value in arguments.items():

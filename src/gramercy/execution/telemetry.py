@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, when the program has set telemetry up. The names live here and nowhere else.
+"""OpenTelemetry spans, if the program has set telemetry up. Only this module has the names.
 
 The API's own no-op spans cost several microseconds, so nothing is done until a real provider is installed.
 Telemetry is a copy of what the journal records: a tracer that fails is logged, and the call goes on.
@@ -40,7 +40,7 @@ SAFETY = "gramercy.tool.safety_level"
 APPROVED = "gramercy.approval.approved"
 APPROVAL_WAIT = "gramercy.approval.wait_ms"
 DENIED_BY = "gramercy.approval.denied_by"
-# What the metadata of a call say that failed without a failure of its tool.
+# The metadata of a call that was unsuccessful although its tool has not failed.
 NOT_RUN = ("denied", "awaiting", "in_doubt")
 # In US dollars; the conventions have no name for it.
 COST = "gramercy.usage.cost"
@@ -51,8 +51,8 @@ log = logging.getLogger("gramercy")
 def active_tracer() -> Any | None:
     """Return a tracer when this process has a real tracer provider, else None."""
     api = sys.modules.get(API)
-    # Asking the API itself costs as much as a call of a tool. It is asked where the private name is missing,
-    # or where the environment names a provider that is yet to be loaded.
+    # Asking the API itself costs as much as a call of a tool. It is only asked if the private name is
+    # missing, or if the environment names a provider that is not loaded yet.
     if api is None or (getattr(api, "_TRACER_PROVIDER", api) is None and not PROVIDER_IS_NAMED):
         return None
     provider = api.get_tracer_provider()
@@ -86,7 +86,7 @@ class CallTrace:
                 raise
 
     def _begun(self) -> Any:
-        """Start a span linked to the one before; return the context in which it is the current one."""
+        """Start a span linked to the previous one; return the context in which it is current."""
         try:
             before, self.last = self.last, self._start()
             if before is not None:
@@ -111,7 +111,7 @@ class CallTrace:
         return tracer.start_span(f"execute_tool {self.tool.name}", attributes=attributes, links=links)
 
     def finished(self, result: ToolResult) -> ToolResult:
-        """End the last span with what became of the call. Arguments and results are never recorded."""
+        """End the last span with the outcome of the call. Arguments and results are never recorded."""
         if self.last is not None:
             with suppress(Exception):
                 self._describe(result)
@@ -138,7 +138,7 @@ class CallTrace:
 
 
 class Span:
-    """One span around a piece of work, current inside of it; nothing where telemetry is not set up."""
+    """One span around a piece of work, current inside of it; does nothing if telemetry is not set up."""
 
     __slots__ = ("_attributes", "_context", "_is_remote", "_name", "_span")
 
@@ -161,7 +161,7 @@ class Span:
             log.warning("no span for %s: %s", self._name, type(error).__name__)
 
     def end(self, error: BaseException | None, attributes: dict[str, Any]) -> None:
-        """End the span with what became of the work; of an error its class alone is told."""
+        """End the span with the outcome of the work; only the class of an error is recorded."""
         if self._span is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Wait for what other processes do to a call in the journal: a doorbell wakes, a poll is the net."""
+"""Wait until another process moves a call in the journal: woken by a doorbell, or by a poll if it is lost."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ async def wait_for(  # noqa: PLR0913 - what to wait for, for whom, and until whe
     seconds: float | None = None,
     look_at: float = 0.0,
 ) -> bool:
-    """Wait until a call stands as wanted; False when it does not after that time.
+    """Wait until the record of a call satisfies `is_there`; False after a timeout.
 
-    `look_at` is a time at which to look in any case. What cannot be read now may be read later: a database
-    that restarts, a disk that was full.
+    `look_at` is a time at which to look in any case. A failed read is retried: the database may restart, or a
+    full disk may have room again.
     """
     until = None if seconds is None else monotonic() + seconds
     bells: Any = journal

@@ -1,8 +1,9 @@
 """Run a plain function on another thread so that the waiting thread or task can stop waiting on time.
 
-Python cannot kill a thread. A function that is given up is interrupted at its next step of Python code; one
-that blocks inside C goes on until it returns, on a daemon thread that keeps no program alive. A thread that
-has done its work waits a while for more, since to start one costs more than most functions.
+Python cannot kill a thread. An abandoned function is interrupted at its next step of Python code. A function
+that blocks inside C continues until it returns, on a daemon thread that does not keep the program alive. A
+thread that has finished its work waits a while for more, since starting a thread costs more than most
+functions.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# Longer than the pause between most calls of an agent at work, so that these need no new thread.
+# Longer than the pause between most calls of a working agent, so that these need no new thread.
 IDLE_SECONDS = 10.0
-# Four batches of SIDE_BY_SIDE calls; what is beyond that ends with its work.
+# Four batches of SIDE_BY_SIDE calls; further threads end with their work.
 MOST_IDLE = 32
 BUSY, RESTING = "gramercy-worker", "gramercy-resting"
 
 
 class _GivenUpError(BaseException):
-    """Raised inside a function whose caller has given up waiting."""
+    """Raised inside a function whose caller has stopped waiting."""
 
 
 class _Hand:
-    """A daemon thread that does one piece of work after another."""
+    """A daemon thread that runs one worker after another."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Worker] = SimpleQueue()
@@ -53,10 +54,10 @@ class _Hand:
             return
 
     def _one(self) -> bool:
-        """Do one piece of work, and hold on to nothing of it; tell whether to wait for another."""
+        """Run one worker and keep no reference to it; tell whether to wait for another."""
         worker = self._next()
         self._thread.name = BUSY
-        # A hand whose work was given up may be interrupted a moment later: it does nothing more.
+        # A thread whose work was abandoned may be interrupted a moment later, so it takes no more work.
         if worker is None or not worker.run():
             return False
         self._thread.name = RESTING
@@ -67,7 +68,7 @@ class _Hand:
             try:
                 return self._work.get(timeout=IDLE_SECONDS)
             except Empty:
-                # A worker that took it off the idle list at the last moment is about to give it work.
+                # A worker that took this thread off the idle list just now is about to give it work.
                 if _retire(self):
                     return None
 
@@ -100,7 +101,7 @@ def _hire() -> _Hand:
 
 
 def _forget_hands() -> None:
-    """Begin anew in a copy of this process, which has none of its threads."""
+    """Start over in a fork of this process, which has none of its threads."""
     global _idle_lock  # noqa: PLW0603 - another thread may have held it at the fork
     _idle_lock = threading.Lock()
     _idle.clear()
@@ -126,29 +127,29 @@ class Worker:
         self._hand: _Hand | None = None
 
     def start(self, on_finish: Callable[[], None] | None = None) -> Worker:
-        """Begin; `on_finish` is called on the worker's thread unless it was given up before."""
+        """Begin; `on_finish` is called on the worker's thread unless the work was abandoned before."""
         self._on_finish = on_finish
         self._hand = _hire()
         self._hand.take(self)
         return self
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for the end, at most so long; tell whether it came."""
+        """Wait for the end, at most `seconds`; tell whether it came."""
         return self._finished.wait(seconds)
 
     def result(self) -> Any:
-        """Return what the function returned, or raise what it raised."""
+        """Return the result of the function, or raise its exception."""
         if self._error is None:
             return self._value
         error, self._error = self._error, None  # its traceback holds this frame: do not close the circle
         if isinstance(error, KeyboardInterrupt | GeneratorExit):
-            # Ctrl-C reaches the main thread only, so the function raised it by itself.
+            # Ctrl-C reaches the main thread only, so the function itself has raised this.
             raise ExecutionError(f"the code raised {type(error).__name__}") from None
         raise error
 
     def give_up(self) -> None:
-        """Stop caring, and interrupt the function if it still runs Python code."""
-        import ctypes  # few calls are given up, and every start would load it
+        """Abandon the result, and interrupt the function if it still runs Python code."""
+        import ctypes  # few calls are abandoned, and every start would load it
 
         with self._lock:
             self._on_finish = None
@@ -159,10 +160,10 @@ class Worker:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(found, ctypes.py_object(_GivenUpError))
 
     def run(self) -> bool:
-        """Call the function, on the thread of a hand; tell whether that may do something else afterwards."""
+        """Call the function on the thread of a `_Hand`; tell whether that thread may take more work."""
         try:
             with self._lock:
-                # Interrupted from here on, where it is caught; before, the function is simply not called.
+                # From here on an interrupt is caught; after an earlier one the function is not called.
                 self._running = not self._given_up
             if self._running:
                 self._call()

@@ -1,4 +1,4 @@
-"""What the agents of other libraries share when they call our tools: the guard, and who calls."""
+"""The part that agents of other libraries share when they call our tools: the guard, and who calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LibraryCall(Call):
-    """A call that the agent of another library makes; all else is as it is for the code around the agent."""
+    """A call by the agent of another library; everything else is as for the code around the agent."""
 
     __slots__ = ("_client", "_outer", "_session")
 
@@ -26,12 +26,12 @@ class LibraryCall(Call):
 
     @property
     def client(self) -> str:
-        """The library."""
+        """The name of the library."""
         return self._client
 
     @property
     def session(self) -> str:
-        """The run, as the library names it."""
+        """The library's name of the run."""
         return self._session or self._outer.session
 
     @property
@@ -48,7 +48,7 @@ class LibraryCall(Call):
 class Guarded:
     """Tools behind the guard of an executor.
 
-    Given tools instead of one, dangerous tools are denied: there is nobody to ask.
+    If it is given tools instead of an executor, dangerous tools are denied: no person can be asked.
     """
 
     def __init__(self, tools: Executor | Registry | Mapping[str, Tool] | Iterable[Tool], client: str) -> None:
@@ -56,7 +56,7 @@ class Guarded:
         self.client = client
 
     def tools(self) -> list[Tool]:
-        """List the tools that an agent may know of."""
+        """List the tools that an agent may see."""
         return self.executor.tools()
 
     def call(self, call_id: str, name: str, arguments: Any, session: str = "") -> ToolResult:
@@ -77,7 +77,7 @@ class Guarded:
 
 
 def executor_of(tools: Executor | Registry | Mapping[str, Tool] | Iterable[Tool]) -> Executor:
-    """Return the executor, or one for the tools that were given in its place."""
+    """Return the executor, or a new one for the given tools."""
     if isinstance(tools, Executor):
         return tools
     if isinstance(tools, Registry):

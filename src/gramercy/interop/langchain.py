@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
-# The id that a model gave to a call; LangChain hands it to `run` and not to the function of a tool.
+# The model's id of a call; LangChain passes it to `run` and not to the function of a tool.
 _call_id: ContextVar[str] = ContextVar("gramercy_langchain_call", default="")
 
 
 class GuardedTool(StructuredTool):  # type: ignore[misc]  # the library is not read by mypy
     """A tool of ours; its message has the whole result of the call as artifact."""
 
-    # No part of what LangChain writes down of a tool.
+    # Not part of LangChain's serialized form of a tool.
     guarded: Any = Field(exclude=True, repr=False)
 
     def run(self, tool_input: Any, *args: Any, tool_call_id: str | None = None, **options: Any) -> Any:
-        """Run the tool, and remember under which id the model called it."""
+        """Run the tool, and remember the model's id of the call."""
         token = _call_id.set(tool_call_id or "")
         try:
             return super().run(tool_input, *args, tool_call_id=tool_call_id, **options)
@@ -47,7 +47,7 @@ class GuardedTool(StructuredTool):  # type: ignore[misc]  # the library is not r
         finally:
             _call_id.reset(token)
 
-    # Neither names `config` or `run_manager`, so that a tool of ours may have arguments of these names.
+    # Neither method names `config` or `run_manager`: a tool of ours may have arguments of these names.
     def _run(self, /, **arguments: Any) -> tuple[str, ToolResult]:
         return _told(self.guarded.call(_call_id.get(), self.name, arguments))
 
@@ -66,7 +66,7 @@ def structured_tools(
 ) -> list[StructuredTool]:
     """Return the tools of an executor, or of a registry or library; every call goes through its guard.
 
-    A call that is denied, refused or fails is a message with status `error`, which the model reads.
+    A denied, refused or failed call gives a message with status `error`, which the model reads.
     """
     guarded = Guarded(tools, "langchain")
     return [

@@ -28,7 +28,7 @@ def function_tools(
 ) -> list[FunctionTool]:
     """Return the tools of an executor, or of a registry or library; every call goes through its guard.
 
-    A call that is denied, refused or fails is a text that the model reads.
+    A denied, refused or failed call gives a text that the model reads.
     """
     guarded = Guarded(tools, "openai-agents")
     return [_function_tool(guarded, each) for each in guarded.tools()]
@@ -44,6 +44,6 @@ def _function_tool(guarded: Guarded, tool: Tool) -> FunctionTool:
         description=tool.description,
         params_json_schema=tool.to_schema("anthropic")["input_schema"],
         on_invoke_tool=invoke,
-        # The strict form knows no optional arguments; the guard checks what comes, whoever wrote it.
+        # The strict form has no optional arguments; the guard validates all arguments anyway.
         strict_json_schema=False,
     )

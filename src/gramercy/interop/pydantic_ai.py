@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
-# Under which arguments come that are no JSON object; no schema has such a name.
+# The key of arguments that are not a JSON object; no schema has such a name.
 RAW = "\0raw"
 
 
 class Toolset(AbstractToolset[Any]):  # type: ignore[misc]  # the library is not read by mypy
     """The tools of an executor, or of a registry or library, with every call going through its guard.
 
-    A call that is denied, refused or fails is a failed result that the model reads.
+    A denied, refused or failed call gives a failed result that the model reads.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Toolset(AbstractToolset[Any]):  # type: ignore[misc]  # the library is not
         return self._id
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Describe the tools that the policy lets an agent know of."""
+        """Describe the tools that the policy lets an agent see."""
         del ctx
         return {
             each.name: ToolsetTool(
@@ -74,14 +74,14 @@ def _definition(tool: Tool) -> ToolDefinition:
         name=tool.name,
         description=tool.description,
         parameters_json_schema=tool.to_schema("anthropic")["input_schema"],
-        # What is not safe runs alone and in the order of the model's answer, as in our own loop.
+        # Calls that are not safe run alone and in the order of the model's answer, as in our own loop.
         sequential=tool.safety_level is not Safety.SAFE,
         metadata={"safety_level": tool.level_word},
     )
 
 
 class _Unchecked:
-    """Lets arguments pass as the model wrote them: the guard checks them, and its words say what is wrong."""
+    """Lets arguments pass as the model wrote them: the guard validates them and says what is wrong."""
 
     def validate_json(self, input: str | bytes | bytearray, **_: Any) -> Any:  # noqa: A002 - a protocol's name
         return {RAW: input if isinstance(input, str) else bytes(input)}

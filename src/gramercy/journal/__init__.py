@@ -1,1 +1,1 @@
-"""The journal: what remembers every call, who decided about it, and what became of it."""
+"""The journal records every call: who decided about it, how it ended, and what its result was."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
 
-# A megabyte or two at a time.
+# A page of this many rows is one or two megabytes.
 PAGE = 2_000
 _EVENTS = (
     "SELECT e.chain, e.number, e.key, e.step, e.state, e.at, e.facts, e.contents, e.previous, e.hash, "
@@ -54,8 +54,8 @@ _STRAY = (
     "SELECT c.key, c.step FROM contents c LEFT JOIN events e ON e.key = c.key AND e.step = c.step "
     "AND e.contents <> '' WHERE e.key IS NULL ORDER BY c.key LIMIT 1"
 )
-# The index is of the keys above 0, and is used only where the words say so: last, since SQLite begins at the
-# first bound that it reads.
+# The index covers the keys above 0, so the statement must say `key > 0` for it to be used. That bound comes
+# last, since SQLite starts at the first bound that it reads.
 _MOVES = (
     "SELECT key, step, state, at, facts, chain FROM events "
     "WHERE key > ? AND key <= ? AND key > 0 ORDER BY key, step"
@@ -64,7 +64,7 @@ _CALLS = f"SELECT {COLUMNS} FROM calls WHERE key > ? ORDER BY key LIMIT ?"  # no
 _LAST_KEY = 1 << 62
 _OWNER = CallRow._fields.index("owner")
 _AWAITING, _EXECUTING = State.AWAITING.value, State.EXECUTING.value
-# Nobody waits for these any more, and nothing of them has to run or to be found out.
+# No caller waits for these calls any more. They need neither be run nor resolved.
 _CLOSED = frozenset({State.DONE.value, State.FAILED.value, State.DENIED.value})
 _PRUNABLE = (
     "SELECT DISTINCT c.key FROM contents c JOIN calls k ON k.key = c.key WHERE c.key > ? "
@@ -73,7 +73,7 @@ _PRUNABLE = (
 
 
 class _Recorded(msgspec.Struct, frozen=True, gc=False):
-    """The facts of an event that the record of its call has too; to read the others takes as long again."""
+    """The facts of an event that are also in the record of its call. Decoding all would double the time."""
 
     call: CallFacts | None = None
     seal: str = ""
@@ -88,9 +88,9 @@ _KEY = itemgetter(0)
 
 
 def open_kept(where: str | Path | None = None, *, is_look: bool = False) -> SqlJournal:
-    """Open a journal that is there already; one that is damaged is refused, and left as it is.
+    """Open a journal that exists already. A damaged journal is refused and left as it is.
 
-    For a look, nothing is made or changed, beside the file or in it.
+    With `is_look`, nothing is created or changed, neither in the file nor beside it.
     """
     if where == MEMORY:
         raise JournalError("a journal in memory ends with its process: there is nothing to look at")
@@ -113,7 +113,7 @@ def open_kept(where: str | Path | None = None, *, is_look: bool = False) -> SqlJ
 
 
 def verify_journal(journal: SqlJournal, anchors: Iterable[Head] = ()) -> Report:
-    """Check all tables of a journal against each other; `anchors` are heads that were noted before."""
+    """Check all tables of a journal against each other; `anchors` are heads that were noted earlier."""
     with journal.looking() as ask:
         try:
             strangers = [
@@ -132,7 +132,7 @@ def _verify(ask: Ask, anchors: Iterable[Head], strangers: Iterable[str]) -> Repo
         if row[4] == OPENED:
             with suppress(msgspec.MsgspecError, UnicodeError, TypeError):
                 owners[row[0]] = read_told(row[6]).owner
-        # The salt of contents that are there, and of which the event knows.
+        # Only contents that are still there (they have a salt) and that the event refers to.
         if row[10] is not None and row[7]:
             contents += 1
         verifier.add(row)
@@ -148,35 +148,35 @@ def _verify(ask: Ask, anchors: Iterable[Head], strangers: Iterable[str]) -> Repo
 
 
 def event_rows(ask: Ask) -> Iterator[Sequence[Any]]:
-    """Return all events by chain and number, with salt and text of contents, None where these are gone."""
+    """Return all events by chain and number, with salt and text of their contents (None if deleted)."""
     rows = ask(_EVENTS, (0, 0, PAGE))
     while rows:
         yield from rows
         last = rows[-1]
-        # With the last one again, so that nothing can hide behind it under the same number.
+        # Read the last row again, so that no second row with the same number can hide behind it.
         rows = ask(_EVENTS, (last[0], last[1], PAGE))
         rows = rows[1:] if rows and rows[0] == last else rows
 
 
 def found_pruning(ask: Ask) -> Pruning:
-    """Return what prunings say that they have deleted."""
+    """Return what the pruning events say that they have deleted."""
     found: list[Told] = []
     for (facts,) in ask("SELECT facts FROM events WHERE state = ? AND key = 0", (PRUNED,)):
         with suppress(msgspec.MsgspecError, TypeError, ValueError):
             told = read_told(facts)
-            # One that cannot be read says nothing, and is told by the look at the chains.
+            # A pruning event that cannot be decoded is left out here: the check of the chains reports it.
             KeySet(told.pruned)
             found.append(told)
     return Pruning.read(found)
 
 
 def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
-    """Hold the record of each call against what its events say."""
+    """Compare the record of each call with its events."""
     last = 0
     while True:
         rows = ask(_CALLS, (last, PAGE))
         upto = rows[-1][0] if len(rows) == PAGE else _LAST_KEY
-        # Both are in the order of keys.
+        # Both results are ordered by key.
         stories = {key: list(story) for key, story in groupby(ask(_MOVES, (last, upto)), _KEY)}
         for row in rows:
             story = stories.pop(row[0], None)
@@ -192,19 +192,19 @@ def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
 
 
 def _wrong_columns(row: Sequence[Any], story: list[Sequence[Any]], owners: Mapping[int, str]) -> list[str]:
-    """Return the columns of a record that its events contradict; `delivered` is in no event."""
+    """Return the columns of a record that its events contradict. No event tells `delivered`."""
     try:
         said = _said(row, story, owners)
         if said == row:
             return []
     except (msgspec.MsgspecError, UnicodeError, TypeError):
-        # That an event cannot be read is told by the look at the chains.
+        # The check of the chains reports an event that cannot be decoded.
         return []
     return [name for name, is_, should in zip(CallRow._fields, row, said, strict=True) if is_ != should]
 
 
 def _said(row: Sequence[Any], story: list[Sequence[Any]], owners: Mapping[int, str]) -> tuple[Any, ...]:
-    """Return the record as the events of a call tell it; every call comes here, so it is kept plain."""
+    """Return the record as the events of a call tell it. It runs for every call, so it is kept simple."""
     began, facts, chain = story[0][3:]
     first = told = _decode_recorded(facts)
     call = first.call or _NO_CALL
@@ -250,7 +250,7 @@ def _refuse_open(journal: SqlJournal, keys: Sequence[int]) -> None:
 def redact_matches(
     journal: SqlJournal, changed: Callable[[str], str], by: str, reason: str = ""
 ) -> tuple[int, list[int]]:
-    """Rewrite contents of calls that are over; return how many, and the calls that are still needed whole."""
+    """Rewrite contents of finished calls; return the count, and the calls that are still needed unmasked."""
     changes: dict[tuple[int, int], str | None] = {}
     needed: set[int] = set()
     statement = (
@@ -273,7 +273,7 @@ def redact_matches(
 def rewrite(
     journal: SqlJournal, changes: Mapping[tuple[int, int], str | None], by: str, reason: str = ""
 ) -> int:
-    """Put other texts for contents, or nothing where it is None, with events that say so."""
+    """Replace contents by other texts, or delete them if the text is None; record events that say so."""
     places = list(changes)
     for first in range(0, len(places), PAGE):
         part = {place: changes[place] for place in places[first : first + PAGE]}
@@ -302,7 +302,8 @@ def _rewritten(
 def prune(journal: SqlJournal, before: float, by: str) -> int:
     """Delete the contents of calls that were over before a time; return how many. Events stay.
 
-    A page at a time, so that no writer waits for long; with each page an event that names the calls.
+    It works page by page, so that no writer waits for long. Each page is recorded with an event that names
+    its calls.
     """
     last, deleted = 0, 0
     while True:
@@ -326,7 +327,7 @@ def _pruned(change: Callable[..., int], *, keys: Sequence[int], told: Told, coun
 class Step(msgspec.Struct, frozen=True):
     """One move of a call with all that is kept of it.
 
-    `fate` says what became of its contents: whole, masked, deleted, or empty if there were none.
+    `fate` is the state of its contents: whole, masked, deleted, or empty if there were none.
     """
 
     event: Event

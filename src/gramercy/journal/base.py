@@ -1,8 +1,8 @@
-"""The journal as everybody sees it: the life of a call, what is told about each move, and the interface.
+"""The interface of a journal: the states of a call, the facts of each move, and the methods.
 
 A call has one record, which says how it stands, and one entry for each of its moves, which are never changed.
-A move is a compare-and-set: it names the states that it may come from, and either it and its entry are
-recorded together, or MovedError tells who was first.
+A move is a compare-and-set: it names the states that it may come from, and either the move and its entry are
+recorded together, or MovedError names the move that came first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gramercy.journal.bells import Bell
 
-# How a setting names a journal that is not a file: one in memory, which ends with its process, or a database.
+# Settings name a journal that is not a file like this: in memory, which ends with its process, or a database.
 MEMORY = "memory"
 SERVERS = ("postgresql://", "postgres://")
 
@@ -37,12 +37,13 @@ class State(StrEnum):
     FAILED = "failed"
     IN_DOUBT = "in_doubt"
 
-    # That of the word, in C; an enum hashes its name in Python, and every move looks up three.
+    # Use the hash of the string, which is computed in C. An enum hashes its name in Python, and every move
+    # looks up three states.
     __hash__ = str.__hash__
 
 
-# A call that needs no approval goes straight to executing. One that was interrupted while it ran is ready
-# again only where its tool is idempotent; else it is in doubt until a person or the tool's probe resolves it.
+# A call that needs no approval goes straight to executing. A call that was interrupted while it ran is ready
+# again only if its tool is idempotent; else it is in doubt until a person or the tool's probe resolves it.
 MOVES: dict[State | None, frozenset[State]] = {
     None: frozenset({State.REQUESTED, State.EXECUTING}),
     State.REQUESTED: frozenset({State.AWAITING, State.READY, State.DENIED, State.EXECUTING, State.FAILED}),
@@ -51,20 +52,20 @@ MOVES: dict[State | None, frozenset[State]] = {
     State.EXECUTING: frozenset({State.DONE, State.FAILED, State.IN_DOUBT, State.READY}),
     State.IN_DOUBT: frozenset({State.DONE, State.FAILED}),
 }
-# Nothing more happens to these by itself.
+# These states do not change by themselves any more.
 FINAL = frozenset({State.DENIED, State.DONE, State.FAILED, State.IN_DOUBT})
-# These wait for a person or for somebody to run them, and outlive the process that asked.
+# These calls wait for a person's decision or for a process to run them, and outlive the process that asked.
 OPEN = frozenset({State.REQUESTED, State.AWAITING, State.READY})
 
 
 class NewCall(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a call when it comes.
+    """The facts of a call that are known when it arrives.
 
-    `call_id` is the caller's and may repeat. `arguments` belong to the journal: nobody changes them.
-    `session` names the conversation or the serving process that it came through, `identity` is by what a
-    caller who comes back after a restart is given this call instead of a second one; empty for one who never
-    does. One that `is_unique` is not begun where there is another of its identity: they are the same, and
-    MovedError tells how it stands. That is not recorded.
+    `call_id` is the caller's and may repeat. `arguments` belong to the journal: no code may change them.
+    `session` names the conversation or the serving process that the call came through. `identity` lets a
+    caller that returns after a restart find this call instead of making a second one; it is empty for a
+    caller that never returns. A call that `is_unique` is not begun if the journal has another call of its
+    identity: they count as the same call. MovedError then says how that call stands, and nothing is recorded.
     """
 
     call_id: str
@@ -80,11 +81,12 @@ class NewCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person decides on, whole: it can be shown and answered in another process.
+    """The whole question that a person decides on, so that another process can show and answer it.
 
-    `text` is all of it as a person reads it; `seal` is the digest that a decision must name, `parts` the
-    digests it is made of, by which the caller who comes back can tell what has changed. `effect` is that of
-    `tools.effects` as plain data, `schema` that of the arguments, for a person who edits them.
+    `text` is the complete question as a person reads it. `seal` is the digest that a decision must name.
+    `parts` are the digests that the seal is made of: a caller that returns can tell from them what has
+    changed. `effect` is an effect of `tools.effects` as plain data. `schema` is the schema of the arguments,
+    for a person who edits them.
     """
 
     text: str
@@ -97,7 +99,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was decided, by whom, in answer to which seal."""
+    """A decision: its outcome, who made it, and the seal of the question that it answers."""
 
     approved: bool
     by: str
@@ -110,11 +112,11 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What is told about one move; what is empty is not known, or does not belong to the state.
+    """The facts of one move. An empty fact is unknown or does not belong to the state.
 
-    `detail` is in words, for people. For `awaiting`: question, asked_at, expires_at. For `ready` and
-    `denied`: ruling. For `executing`: owner, fence, image, epoch, sandbox, before. For the ends: elapsed_ms,
-    size, digest, content, failure, image, before, after, files.
+    `detail` is a text for people. For `awaiting`: question, asked_at, expires_at. For `ready` and `denied`:
+    ruling. For `executing`: owner, fence, image, epoch, sandbox, before. For the ends: elapsed_ms, size,
+    digest, content, failure, image, before, after, files.
     """
 
     detail: str = ""
@@ -154,7 +156,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallRecord(msgspec.Struct, frozen=True):
-    """How a call stands: what it is, and what the latest moves have told about it."""
+    """How a call stands: the call, and the facts that its latest moves have told."""
 
     key: int
     call: NewCall
@@ -168,7 +170,7 @@ class CallRecord(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """Who remembers calls. What cannot be recorded raises: then the call does not run.
+    """A store that records calls. If a call cannot be recorded, the method raises and the call does not run.
 
     Every method may be called from any thread. `begin`, `move`, `claim` and `note` return after the record is
     as durable as its state needs: `awaiting`, `ready` and `executing` of a dangerous call outlive a power
@@ -176,28 +178,28 @@ class Journal(Protocol):
     """
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
-        """Record a new call; return its key. To a state further on it goes through `requested`, in one go."""
+        """Record a new call; return its key. A later state is reached through `requested` at once."""
 
     def move(self, key: int, state: State, facts: Facts = NOTHING, *, expected: Sequence[State] = ()) -> None:
-        """Record that a call has come to a state; MovedError if it is not in one that leads there.
+        """Record that a call has reached a state; MovedError if its present state does not lead there.
 
-        With `expected`, only from those states. An end of a call that runs names the `fence` in its facts.
-        A decision names the seal in its ruling, which must be that of the question that is open.
+        With `expected`, the move is made only from those states. The end of a running call names the `fence`
+        in its facts. A decision names the seal in its ruling, which must be the seal of the open question.
         """
 
     def claim(self, key: int, facts: Facts = NOTHING) -> int:
-        """Take a call that is ready to run it: executing, owned by this process. Return the fence."""
+        """Take a ready call in order to run it: it is executing, owned by this process. Return the fence."""
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
-        """Record a whole call at once, after it is over; enough for safe ones, which may be repeated."""
+        """Record a whole call at once after it is over. Enough for safe calls, which may be repeated."""
 
     def deliver(self, key: int) -> None:
-        """Record that the caller has got the answer, so that nobody who comes back is given it again."""
+        """Record that the caller has received the answer, so that it is not given out a second time."""
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
-        """Look after calls whose process is gone: in doubt, or ready again where the tool is idempotent.
+        """Recover calls whose process has ended: to in doubt, or to ready again if the tool is idempotent.
 
-        Those whose time to be decided is over are denied. Return the records that were moved.
+        Deny calls whose time to be decided is over. Return the records that were moved.
         """
 
     def record(self, key: int) -> CallRecord | None:
@@ -206,7 +208,7 @@ class Journal(Protocol):
     def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
         """Return the latest call of this identity that is open, runs, is in doubt, or was not delivered.
 
-        With `delivered`, the latest one at all.
+        With `delivered`, return the latest call of the identity in any state.
         """
 
     def records(  # noqa: PLR0913 - each is a filter of its own
@@ -221,24 +223,24 @@ class Journal(Protocol):
         below: int = 0,
         most: int = 1_000,
     ) -> list[CallRecord]:
-        """Return how calls stand, latest first; `below` is the key from which to go on."""
+        """Return how calls stand, latest first; with `below`, only calls with smaller keys."""
 
     def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
         """Return the moves of all calls or of one, oldest first."""
 
     def bell(self) -> Bell:
-        """Return what rings after each move from now on, of any process; take it before you look."""
+        """Return a bell that rings after each later move of any process; take it before you look."""
 
     @property
     def run_directory(self) -> Path | None:
-        """Where processes that use this journal have their sockets; None where there is only one process."""
+        """The directory for the sockets of processes that use this journal; None if only one process can."""
 
     def close(self) -> None:
-        """Let go of what is held; calls that run are left to `recover`."""
+        """Release the resources. Calls that still run are left to `recover`."""
 
 
 def check_move(key: int, before: State | None, after: State, record: CallRecord | None = None) -> None:
-    """Raise MovedError unless the life of a call has this move."""
+    """Raise MovedError unless a call may make this move."""
     if before is not None and before not in MOVES:
         raise MovedError(f"call {key} is finished ({before.value}): it cannot be {after.value}", record)
     if after not in MOVES[before]:

@@ -1,8 +1,8 @@
-"""Doorbells: who waits for a move in the journal is woken after its commit, in every process of this machine.
+"""Doorbells: wake every process of this machine that waits for a move in the journal, after its commit.
 
-A writer sends one empty datagram to each unix socket in the journal's run directory. It carries nothing: who
-was woken looks into the journal. A datagram can be lost, so a poll is the net below; a bell may also ring
-without a change, never the other way round. Nothing here blocks a writer or fails a call.
+A writer sends one empty datagram to each unix socket in the journal's run directory. It carries no data: the
+woken process reads the journal. A datagram can be lost, so waiters also poll. A bell may ring without a
+change, but every change rings it. Nothing here blocks a writer or fails a call.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-# How long a lost datagram can delay an answer: a person does not notice, and a look costs microseconds.
+# A lost datagram delays an answer at most this long. A person does not notice; one look costs microseconds.
 POLL_SECONDS = 1.0
 SUFFIX = ".bell"
-# The address of a unix socket has 108 bytes on Linux and 104 elsewhere, with the final zero.
+# The address of a unix socket has 108 bytes on Linux and 104 elsewhere, including the final zero.
 LONGEST_ADDRESS = 100
-# The time stamp of a directory is that of the last tick of the kernel, at most 10 ms ago: one that is as new
-# as its listing may hide a later change.
+# The kernel sets the time stamp of a directory from its last tick, at most 10 ms ago. If the stamp is as new
+# as the listing, a later change may have the same stamp.
 TICK_NS = 20_000_000
 DATAGRAM = socket.SOCK_DGRAM | getattr(socket, "SOCK_NONBLOCK", 0)
 
 
 class Bell:
-    """What one waiter holds: take it, then look into the journal, then wait, and look again.
+    """The bell of one waiter: take it, then look into the journal, then wait, and look again.
 
-    A ring between the look and the wait is not lost: the wait returns at once. Only one waits at a time.
+    A ring between the look and the wait is not lost: the wait returns at once. Only one thread or task may
+    wait on it at a time.
     """
 
     def __init__(self, let_go: Callable[[Bell], None]) -> None:
@@ -51,19 +52,19 @@ class Bell:
             self._rung.set()
             waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            # A loop that was closed meanwhile has nobody left to wake.
+            # If the loop was closed meanwhile, there is no waiter left to wake.
             with suppress(RuntimeError):
                 waiting[0].call_soon_threadsafe(_settle, waiting[1])
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait on a thread until it rings; False when it has not within that time."""
+        """Wait on a thread until the bell rings; False after a timeout."""
         rung = self._rung.wait(seconds)
         self._rung.clear()
         return rung
 
     async def wait_async(self, seconds: float | None = None) -> bool:
-        """Wait in an event loop until it rings; False when it has not within that time."""
-        # A blocking caller never needs it, and it takes longer to import than this module.
+        """Wait in an event loop until the bell rings; False after a timeout."""
+        # A blocking caller never needs asyncio, which takes longer to import than this module.
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -83,7 +84,7 @@ class Bell:
         return rung
 
     def close(self) -> None:
-        """Stop listening; a wait that is under way returns."""
+        """Stop listening; a pending wait returns."""
         self._let_go(self)
         self.ring()
 
@@ -102,26 +103,26 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class Ear(Protocol):
-    """How other processes are heard: datagrams here, notifications of the server with PostgreSQL.
+    """A channel for signals of other processes: datagrams here, notifications of the server with PostgreSQL.
 
-    It is opened by the first waiter, used by one thread and closed by it.
+    The first waiter opens it. One thread uses and closes it.
     """
 
     def hear(self) -> bool:
         """Wait at most POLL_SECONDS; tell whether the journal may have changed."""
 
     def wake(self) -> None:
-        """Make a `hear` that waits return, from another thread."""
+        """Make a waiting `hear` return, from another thread."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the resources."""
 
 
 class Bells:
-    """The bells of one journal in this process, and a thread that hears other processes while there are any.
+    """The bells of one journal in this process, and a thread that listens to other processes.
 
-    Without `open_ear` only this process is heard. An ear that cannot be opened or breaks is tried again;
-    until then the bells ring every POLL_SECONDS.
+    The thread runs while there are bells. Without `open_ear` only changes of this process ring. An ear that
+    cannot be opened or that fails is opened again later. Until then the bells ring every POLL_SECONDS.
     """
 
     def __init__(self, open_ear: Callable[[], Ear] | None = None) -> None:
@@ -164,12 +165,12 @@ class _Listener:
     def __init__(self, open_ear: Callable[[], Ear], strike: Callable[[], None]) -> None:
         self._open_ear, self._strike = open_ear, strike
         self._stopped = threading.Event()
-        # Before the waiter looks into the journal, so that it hears all that comes after.
+        # Open it before the waiter looks into the journal, so that it hears all later changes.
         self._ear = self._opened()
         threading.Thread(target=self._listen, name="gramercy-bells", daemon=True).start()
 
     def stop(self) -> None:
-        """Let the thread end; it is not waited for."""
+        """Let the thread end; do not wait for it."""
         self._stopped.set()
         ear = self._ear
         if ear is not None:
@@ -177,7 +178,7 @@ class _Listener:
                 ear.wake()
 
     def _opened(self) -> Ear | None:
-        # Whatever is wrong with it: a call must not fail because nobody can be heard.
+        # Suppress every error: a call must not fail because other processes cannot be heard.
         with suppress(Exception):
             return self._open_ear()
         return None
@@ -207,7 +208,7 @@ class _Listener:
 
 
 class Doorbell:
-    """The bells of a journal on this machine, and how those of other processes are rung.
+    """The bells of a journal on this machine, and the means to ring those of other processes.
 
     `directory` is the journal's run directory. `version` returns a value that differs after each change by
     another process (PRAGMA data_version of a connection that never writes); it is called on one thread.
@@ -216,10 +217,10 @@ class Doorbell:
     def __init__(self, directory: Path, version: Callable[[], object] | None = None) -> None:
         self._directory = directory
         self._version = version
-        # No two ears have one name: an old one that closes late must not remove the socket of the next.
+        # Each ear has its own name: an old ear that closes late must not remove the socket of the next one.
         self._own = f"{os.getpid()}-{os.urandom(4).hex()}-"
         self._bells = Bells(self._open_ear)
-        # What the directory held, and its time stamp then; zero when that may not be relied on.
+        # The listing of the directory and its time stamp; zero if the stamp cannot be relied on.
         self._known: tuple[int, tuple[str, ...]] = (0, ())
 
     def bell(self) -> Bell:
@@ -227,18 +228,19 @@ class Doorbell:
         return self._bells.bell()
 
     def ring(self) -> None:
-        """Wake all who wait, here and in other processes; call it after the commit. It never raises."""
+        """Wake all waiters, here and in other processes; call it after the commit. It never raises."""
         self._bells.strike()
         with suppress(OSError):
             names = self._others()
             if names:
-                # Not kept: that costs no more, and a journal that nobody closes holds nothing.
+                # The socket is not kept open: opening one costs no more, and a journal that is never closed
+                # then holds none.
                 with socket.socket(socket.AF_UNIX, DATAGRAM) as sender:
                     for name in names:
                         _send(sender, self._directory / name)
 
     def close(self) -> None:
-        """Wake all waiters for the last time, and let go of the socket."""
+        """Wake all waiters for the last time, and close the socket."""
         self._bells.close()
 
     def _open_ear(self) -> Ear:
@@ -246,7 +248,7 @@ class Doorbell:
         return _DatagramEar(self._directory, name, self._version)
 
     def _others(self) -> tuple[str, ...]:
-        """Return the names of the sockets of other processes; most rings find the directory unchanged."""
+        """Return the socket names of other processes, cached while the directory is unchanged."""
         stamp = self._directory.stat().st_mtime_ns
         known, names = self._known
         if stamp != known:
@@ -261,10 +263,10 @@ def _send(sender: socket.socket, path: Path) -> None:
         with Address(path) as address:
             sender.sendto(b"", address)
     except ConnectionRefusedError:
-        # Its process is gone: killed, or it would have removed it.
+        # Its process was killed: a process that ends removes its socket.
         path.unlink(missing_ok=True)
     except OSError:
-        # Its queue is full, so that it rings anyway; or it went away just now.
+        # Its queue is full, so it rings anyway; or the socket was removed just now.
         return
 
 
@@ -284,28 +286,28 @@ class _DatagramEar:
         except OSError:
             self.close()
             raise
-        # Not select(), which knows only the first 1,024 descriptors of a process.
+        # select() handles only the first 1,024 descriptors of a process.
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def hear(self) -> bool:
-        """Wait for a datagram; take all that have come, since one look answers them."""
+        """Wait for a datagram and drain the queue, since one look at the journal answers all of them."""
         if self._seen is None and self._version is not None:
             self._seen = self._version()
-            # What was committed between the waiter's look and this one would not be seen as a change.
+            # A commit between the waiter's look and this one would not show as a change.
             return True
         ready = self._poll.poll(POLL_SECONDS * 1_000)
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(1)
-        # A socket file that was removed gets no more datagrams: the listener makes a new one.
+        # Without the socket file no datagrams arrive: lstat raises, and the listener makes a new socket.
         self._path.lstat()
         return self._has_changed() or bool(ready)
 
     def _has_changed(self) -> bool:
         if self._version is None:
-            # Nothing tells whether there was a change, so that whoever waits must look.
+            # Without a version a change cannot be detected, so the waiter must look.
             return True
         before, self._seen = self._seen, self._version()
         return self._seen != before
@@ -322,7 +324,7 @@ class _DatagramEar:
 
 
 class Address:
-    """The address of a unix socket, also where its path is longer than an address may be."""
+    """The address of a unix socket, also for a path that is longer than an address may be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -340,7 +342,7 @@ class Address:
 
 
 def own_directory(directory: Path) -> None:
-    """Make a directory that only this user can enter; PermissionError where it is another's."""
+    """Make a directory that only this user can enter; PermissionError if it belongs to another user."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
@@ -352,7 +354,7 @@ def own_directory(directory: Path) -> None:
 def run_directory(journal: Path) -> Path:
     """Return the directory for the sockets of a journal in a file.
 
-    Beside the file, not in XDG_RUNTIME_DIR: a server that an MCP client starts often lacks that variable, and
-    then would not meet the person's terminal.
+    It is beside the file and not in XDG_RUNTIME_DIR: a server that an MCP client starts often lacks that
+    variable, and would then use another directory than the person's terminal.
     """
     return journal.with_name(f"{journal.name}.run")

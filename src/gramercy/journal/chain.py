@@ -1,10 +1,10 @@
-"""How an event is written and hashed, so that its chain proves what was recorded; no database, no clock.
+"""How an event is encoded and hashed, so that its chain proves it. Uses no database and no clock.
 
 An event has two texts. `facts` says what happened and stays for ever; `contents` (arguments, questions, the
 words of people, results) is kept apart, and the event holds a salted digest of it: so contents can be masked
-or deleted later, and nobody can guess them from what is left. Each writing process has a chain of its own,
-whose first event holds the first hash of the chain that was opened before it, and the ends of the chains that
-have grown since: so no chain can be cut off before that.
+or deleted later, and cannot be guessed from the digest. Each writing process has a chain of its own, whose
+first event holds the first hash of the chain that was opened before it, and the ends of the chains that have
+grown since: so no chain can be cut off before that.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 # The states of events that belong to no call; their key is 0.
 OPENED, REDACTED, PRUNED, LATE = "opened", "redacted", "pruned", "late"
-# 128 bits: nobody tries all salts for a guessed text.
+# 128 bits: too many salts to try them all for a guessed text.
 SALT_BYTES = 16
-# No call has a greater key.
+# Greater than the key of any call.
 _LAST_KEY = 1 << 63
 
 
@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The end of a chain, to which the next event is linked; `chains` keeps it."""
+    """The end of a chain, to which the next event is linked. The table `chains` stores it."""
 
     chain: int
     number: int
@@ -64,12 +64,12 @@ class Content(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What the event holds of it."""
+        """The digest that the event holds of these contents."""
         return content_digest(self.salt, self.text)
 
 
 class CallFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the first event of a call says about it; its arguments are contents."""
+    """The facts about a call in its first event. Its arguments are contents."""
 
     call_id: str
     tool: str
@@ -82,13 +82,13 @@ class CallFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The facts of an event that stay: those of `Facts` without contents, and what the journal did itself.
+    """The facts of an event that are kept: `Facts` without contents, and actions of the journal itself.
 
-    `seal` is that of the question, `approved`, `by`, `named` and `refuser` are the ruling's. `masked` gives,
-    by "key.step" of an earlier event, the digest of what its contents were replaced with, empty where they
-    were deleted. `pruned` names the calls whose contents were all deleted, as `KeySet` writes them. Events of
-    old prunings have `before_at` alone: contents that are older may be gone. `heads` gives the hashes of ends
-    of other chains, by "chain.number".
+    `seal` is that of the question, `approved`, `by`, `named` and `refuser` are the ruling's. `masked` maps
+    "key.step" of an earlier event to the digest of its new contents, or to an empty text if they were
+    deleted. `pruned` names the calls whose contents were all deleted, as `KeySet` writes them. Events of old
+    prunings have only `before_at`: contents older than that may be gone. `heads` maps "chain.number" to the
+    hash of the end of another chain.
     """
 
     call: CallFacts | None = None
@@ -140,7 +140,7 @@ _decode_kept = msgspec.json.Decoder(Kept).decode
 def told_text(
     facts: Facts = NOTHING, call: NewCall | None = None, masked: Mapping[str, str] | None = None
 ) -> str:
-    """Write the facts of an event that stay; with the call in its first one."""
+    """Encode the facts of an event that are kept. The first event of a call includes the call."""
     question, ruling = facts.question, facts.ruling
     return text_of(
         Told(
@@ -169,7 +169,7 @@ def told_text(
 
 
 def kept_text(facts: Facts = NOTHING, call: NewCall | None = None) -> str:
-    """Write the contents of an event; empty where there are none."""
+    """Encode the contents of an event; empty if it has none."""
     ruling = facts.ruling
     kept = Kept(
         detail=facts.detail,
@@ -199,21 +199,21 @@ def _call_facts(call: NewCall) -> CallFacts:
 
 
 def text_of(part: Told | Kept) -> str:
-    """Write a part of an event as JSON on one line."""
+    """Encode a part of an event as JSON on one line."""
     try:
         return _encode(part).decode()
     except UnicodeError:
-        # Half of a surrogate pair, which only escapes can write.
+        # The text has half of a surrogate pair, which JSON can write only as an escape.
         return json.dumps(msgspec.to_builtins(part), separators=(",", ":"))
 
 
 def read_told(text: str) -> Told:
-    """Read what `told_text` wrote."""
+    """Decode what `told_text` wrote."""
     return _decode_told(text)
 
 
 def read_kept(text: str) -> Kept:
-    """Read what `kept_text` wrote; nothing where the contents are gone."""
+    """Decode what `kept_text` wrote; empty if the contents were deleted."""
     if not text:
         return _NO_CONTENTS
     try:
@@ -223,7 +223,7 @@ def read_kept(text: str) -> Kept:
 
 
 def read_facts(told: Told, kept: Kept) -> Facts:
-    """Return the facts of a move as they were given, but for contents that are gone."""
+    """Return the facts of a move as they were given, except for deleted contents."""
     ruling = question = None
     if told.approved is not None:
         ruling = Ruling(
@@ -266,7 +266,7 @@ def salted(text: str) -> Content:
 
 
 def content_digest(salt: str, text: str) -> str:
-    """Return the digest by which an event knows its contents."""
+    """Return the digest by which an event refers to its contents."""
     return sha256(f"{salt}\n{text}".encode()).hexdigest()
 
 
@@ -283,9 +283,9 @@ def event_hash(  # noqa: PLR0913, PLR0917 - the columns of an event
 ) -> str:
     """Return the hash of an event: SHA-256 of its other columns, one on a line.
 
-    No column that gramercy writes has a newline in it, so the lines can be told apart whatever they hold.
+    No column that gramercy writes has a newline in it, so the lines cannot be confused.
     """
-    # Whatever somebody has put into a row is hashed as it is written here, so it differs instead of failing.
+    # Hash the columns as they are, whatever type an edited row has: then the hash differs, without an error.
     line = f"{chain}\n{number}\n{key}\n{step}\n{state}\n{at!r}\n{facts}\n{contents}\n{previous}"
     return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -316,10 +316,10 @@ def opened(  # noqa: PLR0913 - what the event says
 
 
 class KeySet:
-    """A set of keys of calls, written as runs: "1-4,7". Neighbours are pruned together, so it is short."""
+    """A set of call keys, written as runs: "1-4,7". Neighbours are pruned together, so it is short."""
 
     def __init__(self, text: str = "") -> None:
-        """Read a set; ValueError where it is none."""
+        """Parse a set; ValueError if the text is not one."""
         self._runs: list[tuple[int, int]] = []
         for word in filter(None, text.split(",")):
             first, _, last = word.partition("-")
@@ -339,7 +339,7 @@ class KeySet:
 
     def __contains__(self, key: int) -> bool:
         place = bisect_right(self._runs, (key, _LAST_KEY)) - 1
-        # Runs of one set do not overlap; those of several prunings may only touch.
+        # Runs of one set do not overlap. Those of several prunings may at most touch.
         return place >= 0 and self._runs[place][0] <= key <= self._runs[place][1]
 
     def __str__(self) -> str:
@@ -347,6 +347,6 @@ class KeySet:
 
 
 def digest_of_heads(heads: list[Head]) -> str:
-    """Return one digest for the ends of all chains, to be kept where nobody can change it."""
+    """Return one digest for the ends of all chains, to be kept in a place that cannot be changed."""
     lines = "".join(f"{head.chain} {head.number} {head.hash}\n" for head in sorted(heads))
     return sha256(lines.encode()).hexdigest()

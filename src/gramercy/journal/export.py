@@ -1,7 +1,7 @@
-"""A journal as lines of JSON that can be verified where there is no database.
+"""A journal as lines of JSON that can be verified without a database.
 
 The first line says what it is and names the heads of all chains; then comes one line for each event, with its
-contents if they were wanted; the last line says that nothing is missing after it.
+contents if they were requested; the last line says that nothing is missing after it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _count(line: bytes) -> Any:
 
 
 def read_opening(line: bytes) -> Opening:
-    """Read the first line of an export, or an anchor; raise JournalError if it is neither."""
+    """Parse the first line of an export, or an anchor; raise JournalError if it is neither."""
     try:
         opening = msgspec.json.decode(line, type=Opening)
     except (msgspec.MsgspecError, UnicodeError):
@@ -139,5 +139,5 @@ def read_opening(line: bytes) -> Opening:
 
 
 def anchor_text(report: Report) -> str:
-    """Write the heads of all chains, to be kept where the journal's writers cannot change it."""
+    """Write the heads of all chains, to be kept in a place that the journal's writers cannot change."""
     return _encode(Opening(FORMAT, list(report.heads))).decode()

@@ -1,6 +1,7 @@
-"""The files of a journal under a process that uses them: whether they are still those that it has opened.
+"""Check whether the files of a journal are still the ones that this process has opened.
 
-Also who else could replace them. What is in them, and what to do about a loss, is not known here.
+Also check which other users could replace them. This module knows neither their contents nor what to do about
+a loss.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gramercy.journal.bells import TICK_NS, run_directory
 
 
 class Loss(Enum):
-    """What has happened to the files of a journal under a process that uses them."""
+    """What happened to the files of a journal while a process used them."""
 
     FILE = "the journal that was here was removed or replaced while a process used it"
     LOG = "the log of the journal was removed or replaced while a process used it"
@@ -27,8 +28,8 @@ class Loss(Enum):
 class Files:
     """The files of a journal as this process has opened them, by device and inode.
 
-    A name that appears or goes changes the time of its directory: as long as that stands still, one look at
-    it tells that all are there.
+    A name that appears or disappears changes the time stamp of its directory. While the stamp is unchanged,
+    all files are still there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +40,7 @@ class Files:
         self.is_damaged = False
 
     def note(self) -> None:
-        """Take the files that are there now for those that were opened."""
+        """Remember the files that are there now as the opened ones."""
         self.is_damaged, self._stamp = False, 0
         self._known = {}
         for kind, name in self._names.items():
@@ -51,13 +52,13 @@ class Files:
         return self._known.get(Loss.FILE) == found
 
     def loss(self) -> Loss | None:
-        """Return what has happened to the files since; None if nothing has."""
+        """Return what has happened to the files since they were opened; None if nothing has."""
         if self.is_damaged:
             return Loss.DAMAGE
         try:
             stamp = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 - every call does it
         except FileNotFoundError:
-            # Gone with its directory: both are made anew.
+            # The file is gone together with its directory: both are made anew.
             return Loss.FILE
         if stamp == self._stamp:
             return None
@@ -66,25 +67,25 @@ class Files:
                 found = identity(name)
             except FileNotFoundError:
                 found = None
-            # SQLite makes the log with the first statement: then it is known from now on.
+            # SQLite creates the log with the first statement, so remember it once it appears.
             known = self._known.get(kind)
             if known is not None and known != found:
                 return kind
             if found is not None:
                 self._known[kind] = found
-        # Within a tick of the clock of the file system a second change leaves the same time.
+        # A second change within one tick of the file system's clock leaves the same time stamp.
         self._stamp = stamp if time_ns() - stamp > TICK_NS else 0
         return None
 
     def is_log_free(self) -> bool:
-        """Tell whether no other process has begun a log under the name of the one that was removed."""
+        """Tell whether no other process has begun a new log under the name of the removed one."""
         try:
             return os.stat(self._names[Loss.LOG]).st_size == 0  # noqa: PTH116 - as above
         except FileNotFoundError:
             return True
 
     def remark(self) -> str:
-        """Return what the audit should know of a file that is there, and is none yet."""
+        """Return a remark for the audit if the file is empty although a journal was used here before."""
         path = Path(self._names[Loss.FILE])
         if path.stat().st_size or not run_directory(path).exists():
             return ""
@@ -92,9 +93,9 @@ class Files:
 
 
 def what_instead(path: Path) -> str:
-    """Say what stands in the place of a file; empty where it is one, or nothing is there.
+    """Say what is at a path instead of a regular file; empty for a regular file or for nothing.
 
-    To open a pipe would wait for a writer, and a device must not be made private.
+    Opening a pipe would wait for a writer, and the mode of a device must not be changed.
     """
     try:
         mode = path.stat().st_mode
@@ -121,7 +122,7 @@ def identity(name: str) -> tuple[int, int]:
 
 
 def exposed(path: Path) -> str:
-    """Return how other users could replace a file, and what to do about that; empty if they cannot."""
+    """Return how other users could replace a file, and how to prevent it; empty if they cannot."""
     parent = Path(os.path.realpath(path)).parent
     found = parent.stat()
     mode = stat.S_IMODE(found.st_mode)

@@ -1,8 +1,8 @@
-"""The forms of secrets, as data: where one may stand in a text, and where it begins and ends there.
+"""The forms of secrets, as data: where a secret may be in a text, and where it begins and ends.
 
-A text is looked at while other processes wait for the journal, and may have millions of characters. So places
-are found by a plain search for cues, patterns are tried there only, and none of them looks further than a few
-hundred characters before the secret begins. What a secret is replaced with is not known here.
+A text may have millions of characters and is searched while other processes wait for the journal. So a plain
+search for cues finds the places, and patterns are tried only there. No pattern looks further than a few
+hundred characters before the secret begins. This module does not know what replaces a secret.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What the name of a secret has in it.
+# Words that occur in the name of a secret.
 _WORDS = (
     *("passw", "passphrase", "secret", "token", "credential", "accountkey"),
     *(f"{what}{gap}key" for what in ("api", "private", "access") for gap in ("", "-", "_", " ")),
 )
 # Names of headers, whose values have more forms.
 _HEADERS = ("authorisation", "authorization")
-# What the name of a secret may end with.
+# Endings of the name of a secret.
 _ENDINGS = tuple(f"{gap}{word}" for word in ("pwd", "pass") for gap in "_-")
 SECRET_NAME = f"(?:{'|'.join((*_WORDS, *_HEADERS))}|[_-](?:pwd|pass)(?![a-z])|^(?:pwd|pass)$)"
 CUES = {
@@ -46,8 +46,8 @@ CUES = {
     **dict.fromkeys(("shpat_", "shpca_", "shppa_", "shpss_", "lin_api_", "lin_oauth_", "key-"), "form"),
     "age-secret-key-": "form",
 }
-# Signs that cues have in common: without one of them, those cues need not be looked for. A cue is put to the
-# first sign that it has, so the rare ones come first.
+# Parts that cues have in common: if a text lacks the sign, its cues need not be searched for. A cue is filed
+# under the first sign that it contains, so the rare signs come first.
 _SIGNS = (
     *("private", "access", "api", "_v1_", "shp", "lin_", "hv", "sig=", " --user"),
     *("key", "auth", "pass", "_", "-", "/", "."),
@@ -55,12 +55,13 @@ _SIGNS = (
 _CUES_BY_SIGN: dict[str, list[str]] = {}
 for _cue in CUES:
     _CUES_BY_SIGN.setdefault(next((sign for sign in _SIGNS if sign in _cue), ""), []).append(_cue)
-# To look for one character takes a tenth of the time that a word takes. In a long text the characters are
-# looked for first, and words only where all of their characters are there.
+# Searching for one character takes a tenth of the time of searching for a word. In a long text, search for
+# the characters first, and for words only if all of their characters occur.
 _CHARACTERS = "".join(sorted(set("".join(CUES))))
 _LONG = 10_000
-# To parse and search every text would cost more than to record it; hardly any has one of these, of which each
-# cue has one. Those of the second and third row are looked for where the sign before them is in the text.
+# Parsing and searching every text would cost more than recording it. Every cue contains one of these hints,
+# and hardly any text does. The hints of the second and third row are searched for only if the sign before
+# them is in the text.
 HINTS = (
     *("pass", "secret", "token", "credential", "key", "auth", "bearer", "cookie", "://", "sig=", " -u "),
     *(" --user", ":aa", "akia", "asia", "xox", "eyj", "aiza"),
@@ -88,25 +89,25 @@ MORE_HINTS = tuple(
         "/": ("/webhooks/", "/services/t"),
     }.items()
 )
-# These have no cue: they are known by their digits, or by the distance of their dots.
+# These have no cue: they are recognised by their digits, or by the distance of their dots.
 TWILIO, DISCORD = re.compile(r"SK[0-9a-f]{32}(?!\w)"), re.compile(r"\.[\w-]{6}\.[\w-]{27}")
-# That of Discord is no shorter than this.
+# A Discord token is no shorter than this.
 SHORTEST_DOTTED = 58
-# A text with more places is cut off there: it could be made so that to look at all takes minutes.
+# A text with more places is cut off there: a crafted text could otherwise take minutes to search.
 MOST_PLACES = 20_000
-# How far a value in quotes is followed, and what a pattern sees of the text behind its place.
+# How far a quoted value is followed, and how much of the text after its place a pattern sees.
 LONGEST_QUOTED, _WINDOW = 4_000, 600
-# What stands before a place and is looked at.
+# How much of the text before a place is looked at.
 _FARTHEST_BACK = 110
-# Values are not numbers alone: `max_tokens = 500` is no secret, and neither is the group in `-u 1000:1000`.
+# Pure numbers are not values of secrets: not in `max_tokens = 500`, and not the group in `-u 1000:1000`.
 _NO_NUMBER = r"(?!\d{1,60}+(?:[^\w-]|\Z))"
-# In code a name often stands for the value: password=password, token=self._token, secret=None.
+# In code, the value is often a name: password=password, token=self._token, secret=None.
 _NO_NAME = (
     r"(?!(?:none|null|nil|true|false|yes|no|str|int|bytes)(?:[^\w]|\Z))"
     r"(?![\w.]{0,60}(?:passw|token|secret|key|credential|pwd)[\w.]{0,60}+(?:[^\w.]|\Z))"
 )
-# All that is a space, written out: in a set with others, Python's `\s` is looked up for each character apart,
-# which takes four times as long.
+# All characters that count as space, written out. Within a character set, Python looks up `\s` separately for
+# each character, which takes four times as long.
 SPACES = r"\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _OPEN = r"(?P<open>\\{0,8}(?:\"\"\"|'''|[\"']))(?!(?P=open))"
 
@@ -135,7 +136,7 @@ def _is_element(text: str, place: int) -> bool:
 def _is_login(text: str, place: int) -> bool:
     back = text[max(0, place - _FARTHEST_BACK) : place]
     words = back.rsplit(None, 2)
-    # The pattern is tried at every letter, so the ends of the words are compared before.
+    # The pattern would be tried at every letter, so compare the ends of the words first.
     if len(words) < 3 or len(words[2]) != 5 or words[0][-1] not in "nN":  # noqa: PLR2004 - login, name, passw
         return False
     return _LOGIN.search(back) is not None
@@ -149,18 +150,18 @@ def _is_start(text: str, place: int) -> bool:
     return _IN_WORD.search(text[max(0, place - 2) : place]) is None
 
 
-# A key begins in no word, but after the letter of an escape in JSON or code, such as that of a line break,
-# and after the last letter of a sequence that colours a terminal.
+# A key does not begin inside a word. It may follow the letter of an escape in JSON or code, such as a line
+# break, and the last letter of a terminal colour sequence.
 _IN_WORD = re.compile(r"(?:(?<!\\)[nrtbf]|(?<![\d;\[])m|[^\Wnrtbfm])\Z", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^\w:.-]")
 _LOGIN = re.compile(r"\blogin\s{1,9}\S{1,80}\s{1,9}passw\Z", re.IGNORECASE)
 
 
 class Run(NamedTuple):
-    """Characters that a value begins with, how many there are at most, and what comes after them.
+    """The characters that a value begins with, their maximum number, and what follows them.
 
-    Many places may stand in one run. Its end is found once for all of them, and a value is tried only where
-    the run fits; otherwise each place would look at the same thousand characters again.
+    Many places may be in one run. Its end is found once for all of them, and a value is tried only where the
+    run fits; otherwise each place would look at the same thousand characters again.
     """
 
     characters: str
@@ -169,9 +170,9 @@ class Run(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A form of a secret: what must stand before its place, how it begins there, and what it is.
+    """A form of a secret: the text before its place, its beginning there, and its value.
 
-    Without a `value` it is what stands in quotes, of which `begin` has the first.
+    Without a `value`, the secret is the quoted text whose opening quote `begin` matches.
     """
 
     begin: str
@@ -180,7 +181,7 @@ class Form(NamedTuple):
     run: Run | None = None
 
 
-# What a setting may have in its value, and what follows it.
+# The characters of a setting's value, and what follows the value.
 _SET, _SET_END = rf"[^{SPACES}\"'&;|$()`\\,<>\[\]{{}}:]", r"[\s;&\"'\\]|\Z"
 
 
@@ -192,23 +193,23 @@ _NAME_FORMS = (
     ),
     # An assignment in code, a member of a dictionary, a keyword of Lisp.
     Form(rf"[\w-]{{0,40}}\\{{0,8}}\W{{0,2}}\s{{0,9}}(?:[:=]{{1,2}}>?\s{{0,99}}|\s){_OPEN}"),
-    # A variable of a shell; one that refers to another one has no secret in it.
+    # A variable of a shell; a variable that refers to another one holds no secret.
     Form(r"(?-i:[A-Z0-9_]{0,40}=)", rf"{_NO_NUMBER}[^\s\"'&;|$()`\\]++", _is_in_capitals),
     # A parameter of an address.
     Form(r"[\w.-]{0,40}+=", r"[^&\s\"'#\\]++", _is_parameter),
-    # A setting, a part of a connection string; in code a comma or a parenthesis follows.
+    # A setting, or a part of a connection string; in code a comma or a parenthesis would follow.
     Form(
         r"[\w-]{0,40}+=",
         rf"{_NO_NUMBER}{_NO_NAME}{_SET}{{4,1000}}+(?={_SET_END})",
         run=Run(_SET, 1_000, _SET_END),
     ),
-    # An option of a program, unless it names where the secret is.
+    # An option of a program, unless the option names the place of the secret.
     Form(
         r"(?!\S{0,40}-(?:file|stdin|path|env))[\w-]{0,40}[=\s]\s{0,9}",
         rf"{_NO_NUMBER}[^\s\"'\\$-][^\s\"'\\]*+",
         _is_option,
     ),
-    # A line of YAML or of settings, a header: a word with a digit, which no type and hardly a name has.
+    # A line of YAML or of settings, or a header: a word with a digit, which no type and hardly any name has.
     Form(
         r"[\w-]{0,40}\s{0,9}[:=][ \t]{1,9}",
         rf"{_NO_NUMBER}(?=[^\s\"'\d]{{0,200}}+\d)[\w/+=@!#%^&*~$.-]{{6,1000}}+(?=[\"'\\\s,]|\Z)",
@@ -217,7 +218,7 @@ _NAME_FORMS = (
     Form(r"[\w-]{0,40}+>", r"[^<]{1,4000}+", _is_element),
     Form(r"ord\s{1,9}", r"\S++", _is_login),
 )
-# Keys that are known by how they begin. One pattern has them all: what stands before is looked at once.
+# Keys recognised by their beginning. One pattern has them all, so that the text before is checked once.
 _KEYS = (
     r"(?:sk-|pypi-|glpat-|xapp-)[\w-]{16,}+",
     r"(?:gh[a-z]|github_pat|npm|hf|shp(?:at|ca|pa|ss)|lin_(?:api|oauth)|do[opr]_v1)_\w{20,}+",
@@ -237,13 +238,13 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "address": (
         # The key of a Sentry project, with its secret where there is one.
         Form("://", r"[0-9a-f]{32}(?::[0-9a-f]{32})?(?=@)"),
-        # The last @ before a slash ends the password, which may have others.
+        # The last @ before a slash ends the password, which may contain an @.
         Form(r"://[^/\s:@\"']{0,80}+:", r"[^/\s\"']{1,200}(?=@)"),
     ),
     "query": (Form(r"[?&]\w{1,9}=", r"[^&\s\"'#\\]{8,}+"),),
     "user": (Form(r" \S{1,9}[ =]\s{0,9}\\{0,8}[\"']?[^\s:\"'\\/]{1,80}+:", rf"{_NO_NUMBER}[^\s\"'\\]++"),),
     "bearer": (Form(r"bearer\s{1,9}", r"[\w.~+/-]{8,}+=*+"),),
-    # All of them, to the end of the line; a parameter or a type has no pair.
+    # All cookies, to the end of the line; a parameter or a type has no name=value pair.
     "cookie": (
         Form(r"cookie2?[\"']?\s{0,9}[:=]\s{0,9}[\"']?", r"[\w.-]{1,80}+=[^\s;\"'\\]{6}[^\n\r\"'\\]*+"),
     ),
@@ -256,19 +257,19 @@ FORMS: dict[str, tuple[Form, ...]] = {
     ),
     "discord": (Form("", r"[MNO][\w-]{22,28}\.[\w-]{6}\.[\w-]{27,}+"),),
 }
-# The first part of a token of Discord, which stands before its first dot.
+# The first part of a Discord token, before its first dot.
 _DISCORD_START = re.compile(r"[MNO][\w-]{22,28}\Z")
 
 
 class Places(NamedTuple):
-    """Where secrets may begin in a text, by what kind of cue, and where to stop if there are too many."""
+    """Where secrets may begin in a text, by the kind of cue, and where to cut if there are too many."""
 
     found: list[tuple[int, str]]
     end: int
 
 
 def places(text: str, lowered: str) -> Places:
-    """Return where secrets may begin; `lowered` is the text in small letters, of the same length."""
+    """Return where secrets may begin; `lowered` is the text in lower case, of the same length."""
     found: list[tuple[int, str]] = []
     for cue in _cues_in(lowered):
         kind = CUES[cue]
@@ -290,20 +291,20 @@ def places(text: str, lowered: str) -> Places:
 
 
 def _cues_in(lowered: str) -> list[str]:
-    """Return the cues that a text has; a long text may lack some of them."""
+    """Return cues to search for in a text; a long text may turn out to lack some of them."""
     if len(lowered) < _LONG:
         signs = [sign for sign in _CUES_BY_SIGN if sign in lowered]
         return [cue for sign in signs for cue in _CUES_BY_SIGN[sign] if cue in lowered]
     there = {character for character in _CHARACTERS if character in lowered}
     signs = [sign for sign in _CUES_BY_SIGN if there.issuperset(sign) and sign in lowered]
-    # To ask for the cue itself would be to go through the text twice.
+    # Searching for the cue itself here would go through the text twice.
     return [cue for sign in signs for cue in _CUES_BY_SIGN[sign] if there.issuperset(cue)]
 
 
 def secret_at(text: str, place: int, forms: tuple[Compiled, ...], runs: Runs) -> tuple[int, int] | None:
     """Return where a secret begins and ends, by the first form that fits at a place.
 
-    `runs` are those of this text that were found for earlier places.
+    `runs` are the runs of this text that were found for earlier places.
     """
     for begin, value, before, run in forms:
         head = begin.match(text, place, place + _WINDOW)
@@ -320,7 +321,7 @@ def secret_at(text: str, place: int, forms: tuple[Compiled, ...], runs: Runs) ->
 
 
 def _fits(text: str, start: int, run: CompiledRun, runs: Runs) -> bool:
-    """Tell whether a run in which a value begins ends as a value must."""
+    """Tell whether the run in which a value begins has the ending that a value must have."""
     characters, most, after = run
     first, end = runs.get(characters.pattern, (0, 0))
     if not first <= start < end:
@@ -331,7 +332,7 @@ def _fits(text: str, start: int, run: CompiledRun, runs: Runs) -> bool:
 
 
 def _closing(text: str, start: int, quotes: str) -> int:
-    """Return where quotes end that have begun; at the end of the line where they do not."""
+    """Return where an opened quote ends; the end of the line if it is not closed."""
     place, last = text.find(quotes, start, start + LONGEST_QUOTED), start + LONGEST_QUOTED
     while place > 0 and text[place - 1] == "\\":
         place = text.find(quotes, place + 1, last)
@@ -341,7 +342,7 @@ def _closing(text: str, start: int, quotes: str) -> int:
     return len(text) if line < 0 else max(line, start + 1)
 
 
-# Where the last run began and ended in a text, by its characters.
+# Where the last run began and ended in a text, by the characters of the run.
 Runs = dict[str, tuple[int, int]]
 CompiledRun = tuple[re.Pattern[str], int, re.Pattern[str]]
 Compiled = tuple[

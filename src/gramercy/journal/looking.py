@@ -1,7 +1,7 @@
-"""A journal in an SQLite file that is only looked at: nothing is made, renamed or changed beside it or in it.
+"""Read a journal in an SQLite file: nothing is created, renamed or changed, in the file or beside it.
 
-So it can be on read-only media, or damaged: what is wrong with it is told, and the file stays as it is. What
-the tables mean is not known here.
+So the file can be on read-only media, or damaged: the damage is reported and the file stays as it is. This
+module does not know what the tables mean.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 log = logging.getLogger("gramercy.journal")
-# Where the header of a database has the size of its pages and their number; SQLite writes 1 for 65,536.
+# Where the header of a database has its page size and its number of pages; SQLite writes 1 for 65,536.
 _HEADER, _PAGE_SIZE, _PAGES, _LARGEST = 100, slice(16, 18), slice(28, 32), 65_536
 LEFT = "it was left as it is"
 
 
 class SqliteLook(SqliteJournal):
-    """A journal that a person looks at; to write through it raises JournalError."""
+    """A journal that a person only reads; writing through it raises JournalError."""
 
     def _open(self) -> None:
         self._copy: TemporaryDirectory[str] | None = None
         self._settled: tuple[int, int, int] | None = None
-        # To close a file ends the locks of all connections that this process has to it.
+        # Closing a file releases the locks that all connections of this process have on it.
         self._check_regular()
         self._is_in_use_here = is_open_here(self.path)
         if not self._is_in_use_here:
@@ -57,7 +57,7 @@ class SqliteLook(SqliteJournal):
             raise
 
     def _check_file(self) -> None:
-        """Refuse a file that is empty, cut off, or no database, whatever SQLite would make of it."""
+        """Refuse a file that is empty, cut off, or not a database, even if SQLite would accept it."""
         try:
             with self.path.open("rb") as file:
                 head, found = file.read(_HEADER), os.fstat(file.fileno())
@@ -82,17 +82,17 @@ class SqliteLook(SqliteJournal):
         return self.path.with_name(f"{self.path.name}-wal")
 
     def _address(self) -> str:
-        """Return how the file is opened so that nothing is made beside it."""
+        """Return the address that opens the file without creating anything beside it."""
         index = self.path.with_name(f"{self.path.name}-shm")
         is_in_use = os.access(self._log, os.R_OK) and os.access(index, os.R_OK | os.W_OK)
         if is_in_use or self._is_in_use_here:
-            # A process uses it, or was killed: with its log and its locks.
+            # A process uses the file, or was killed while it did: read it with its log and its locks.
             return f"{self.path.absolute().as_uri()}?mode=ro"
         if not _size(self._log):
-            # All is in the file. A process that begins to write now writes into a log first.
+            # Everything is in the file. A process that begins to write now writes to a log first.
             self._settled = self._state()
             return f"{self.path.absolute().as_uri()}?immutable=1"
-        # To read a log takes an index, which must not be made beside it.
+        # Reading a log needs an index, which must not be created beside the file. So read a copy.
         self._copy = TemporaryDirectory(prefix="gramercy-look-")
         for each in (self.path, self._log):
             shutil.copyfile(each, os.path.join(self._copy.name, each.name))  # noqa: PTH118 - names as given
@@ -109,7 +109,7 @@ class SqliteLook(SqliteJournal):
 
     @contextmanager
     def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
-        """Give a function that asks the file, always about the state of this moment."""
+        """Give a function that queries the file, always in the state of this moment."""
         with super().looking() as ask:
             yield ask
         if self._settled is not None and self._settled != self._state():
@@ -119,13 +119,13 @@ class SqliteLook(SqliteJournal):
         raise JournalError(f"the journal {self.where} was opened for a look: nothing is written")
 
     def _look_around(self) -> None:
-        """Stay with the file that was opened."""
+        """Keep using the file that was opened."""
 
     def _refused(self, what: str) -> JournalError:
         return JournalError(f"the journal {self.where} cannot be looked at: {what}; {LEFT}")
 
     def _meet_damage(self) -> None:
-        """Leave no mark: the next process that writes finds out for itself."""
+        """Leave no mark: the next process that writes detects the damage itself."""
 
     def _disconnect(self) -> None:
         super()._disconnect()

@@ -1,7 +1,7 @@
-"""Put dots for secrets in what is kept of a call that is over.
+"""Replace secrets by dots in the kept contents of a call that is over.
 
-A secret is known by its form, by the name of its argument, or because a setting says so for a tool. What was
-given for one is masked wherever else it comes up in the same call: in the question, the answer, an error.
+A secret is recognised by its form, by the name of its argument, or by a setting for a tool. Its value is
+masked wherever it occurs in the same call: in the question, the answer, an error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gramercy.journal.texts import DOTS, masked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Shorter values stand in any text by chance; to put dots for each "on" would hide what happened.
+# Shorter values occur in any text by chance. Masking each "on" would hide what happened.
 SHORTEST_SECRET = 6
-# An option that has its value already, is a whole text, or names where the secret is.
+# An option that already has its value, is a whole text, or names the place of the secret.
 _NO_VALUE = re.compile(r"[=\s]|-(?:file|stdin|path|env)\Z")
-# Where the arguments of a call stand in its contents.
+# The fields of the contents that hold the arguments of a call.
 _ARGUMENTS = frozenset({"arguments", "changed", "approved"})
 
 
@@ -39,7 +39,7 @@ class Masking:
             raise InvalidSettingError(f"{error.pattern!r} is no regular expression: {error}") from None
 
     def __call__(self, tool: str, texts: Sequence[str]) -> list[str]:
-        """Return the contents of one call without secrets; a text that has none is returned as it is."""
+        """Return the contents of one call without secrets; a text without secrets is returned unchanged."""
         if not any(map(self._is_suspect, texts)) and not self._is_named(tool):
             return list(texts)
         secrets: set[str] = set()
@@ -68,7 +68,7 @@ class Masking:
         return any(each.search(text) for each in self._patterns)
 
     def _walk(self, kept: dict[str, Any], tool: str, secrets: set[str]) -> dict[str, Any]:
-        """Return contents with dots for secrets, and note what stood there."""
+        """Return contents with dots for secrets, and add the secrets to `secrets`."""
         found = {}
         for part, value in kept.items():
             if part in _ARGUMENTS and isinstance(value, dict):
@@ -106,17 +106,17 @@ class Masking:
 
 
 def _is_option(word: Any) -> bool:
-    """Tell whether a word of a command is an option whose value may be the next one."""
+    """Tell whether a word of a command is an option whose value may be the next word."""
     return isinstance(word, str) and word.startswith("-") and _NO_VALUE.search(word) is None
 
 
 def without(kept: str, texts: Sequence[str]) -> str:
-    """Return contents with dots for each of these texts, wherever they stand in a value."""
+    """Return contents with dots for each of these texts, wherever they occur in a value."""
     return _written(kept, _without(_parsed(kept), texts)) if kept else kept
 
 
 def _hidden(value: Any, secrets: set[str]) -> Any:
-    """Return dots for a value, and note its texts."""
+    """Return dots for a value, and add its texts to `secrets`."""
     if isinstance(value, list):
         return [_hidden(each, secrets) for each in value]
     if isinstance(value, dict):
@@ -150,7 +150,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _written(before: str, value: Any) -> str:
-    """Write contents again; in the very words where nothing has changed."""
+    """Encode contents again; return the original text if nothing has changed."""
     if value == _parsed(before):
         return before
     try:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gramercy.journal.bells import Bell
 
-# Ten thousand details of ten megabytes would fill any machine; a durable journal keeps them whole.
+# Ten thousand details of ten megabytes would fill any machine. A durable journal keeps them whole.
 LONGEST_DETAIL = 2_000
 _EXECUTING, _AWAITING, _DONE = State.EXECUTING, State.AWAITING, State.DONE
 _SMALL = frozenset({int, float, bool, type(None)})
@@ -44,19 +44,19 @@ _WHOLE: Final = 6
 
 
 class MemoryJournal:
-    """A bounded journal in memory; the oldest calls are forgotten first, long details are cut."""
+    """A bounded journal in memory. The oldest calls are evicted first, and long details are cut."""
 
-    # Nobody else can look into it.
+    # No other process can read a journal in memory.
     run_directory = None
 
     def __init__(self, limit: int = 10_000) -> None:
         self._lock = Lock()
         self._limit = limit
-        # Moves as plain tuples: most are never looked at, and every call makes one.
+        # Moves are plain tuples: most are never read, and every call makes one.
         self._rows: deque[_Row | _Jotted] = deque(maxlen=limit)
         self._keys = count(1)
         self._records: OrderedDict[int, CallRecord] = OrderedDict()
-        # Made for the first who waits: most journals in memory have none.
+        # Created for the first waiter: most journals in memory have none.
         self._bells: Bells | None = None
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
@@ -76,7 +76,7 @@ class MemoryJournal:
         return key
 
     def move(self, key: int, state: State, facts: Facts = NOTHING, *, expected: Sequence[State] = ()) -> None:
-        """Record a move; one that the life of a call does not have is refused."""
+        """Record a move; refuse a move that the life of a call does not have."""
         with self._lock:
             before = self._found(key, state)
             check_move(key, before.state, state, before)
@@ -102,7 +102,7 @@ class MemoryJournal:
     def jot(  # noqa: PLR0913, PLR0917 - what is told of most calls, in the order of the structs
         self, call_id: str, tool: str, level: str, arguments: Mapping[str, Any], elapsed_ms: float, size: int
     ) -> None:
-        """Record a whole call of this program that is done: what `note` does, read when somebody looks."""
+        """Record a finished call of this program, as `note` does; its structs are made when it is read."""
         for value in arguments.values():
             if type(value) is str:
                 if len(value) > LONGEST_DETAIL:
@@ -121,16 +121,16 @@ class MemoryJournal:
                 self._records[key] = msgspec.structs.replace(found, delivered=True)
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
-        """Look after calls of processes that are gone: there are none, they had journals of their own."""
+        """Return nothing: processes that have ended had journals of their own."""
         del is_idempotent
         return []
 
     def record(self, key: int) -> CallRecord | None:
-        """Return how a call stands; a safe one is known by its entry only."""
+        """Return how a call stands; a safe call has only its entry."""
         return self._records.get(key)
 
     def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
-        """Return the latest call of this identity that is not over, or whose answer nobody has got."""
+        """Return the latest call of this identity that is not over or whose answer was not delivered."""
         if not identity:
             return None
         for record in reversed(self._records.copy().values()):
@@ -170,18 +170,18 @@ class MemoryJournal:
         return found[:most]
 
     def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
-        """Return what is remembered, oldest first; `after` is how many to leave out."""
+        """Return the recorded moves, oldest first; `after` is how many to skip."""
         rows = [row for row in self._rows.copy() if not key or row[0] == key]
         return [_entry(row) for row in rows[after : after + most]]
 
     def bell(self) -> Bell:
-        """Return what rings after each move but those of `note`, which nobody waits for."""
+        """Return a bell that rings after each move except those of `note`, which no caller waits for."""
         with self._lock:
             self._bells = bells = self._bells or Bells()
         return bells.bell()
 
     def close(self) -> None:
-        """Wake those who wait; there is nothing outside of this process."""
+        """Wake the waiters; nothing outside of this process has to be released."""
         if self._bells is not None:
             self._bells.close()
 
@@ -192,9 +192,9 @@ class MemoryJournal:
         return found
 
     def _put(self, record: CallRecord, facts: Facts) -> None:
-        """Keep how a call stands, and the move that has led there with what it told."""
+        """Store how a call stands, and the move that led there with its facts."""
         if record.state in FINAL:
-            # Nobody runs it any more: what it was about is kept in short.
+            # The call will not run any more, so keep only a short form of it.
             record = msgspec.structs.replace(record, call=_light(record.call), facts=_over(record.facts))
         self._records[record.key] = record
         row = (record.key, record.call, record.state, record.changed_at, _cut(facts), record.step)
@@ -205,7 +205,7 @@ class MemoryJournal:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest call that is over, or the oldest of all."""
+        """Evict the oldest finished call, or the oldest of all."""
         for key, record in self._records.items():
             if record.state in FINAL:
                 del self._records[key]
@@ -214,7 +214,7 @@ class MemoryJournal:
 
 
 def check_expected(before: CallRecord, state: State, facts: Facts, expected: Sequence[State]) -> None:
-    """Raise MovedError unless a call is where the move comes from, as its fence and its seal tell."""
+    """Raise MovedError unless the call is in an expected state and the fence and seal are its own."""
     if expected and before.state not in expected:
         wanted = " or ".join(word.value for word in expected)
         raise MovedError(f"call {before.key} is {before.state.value}, no longer {wanted}", before)
@@ -227,7 +227,7 @@ def check_expected(before: CallRecord, state: State, facts: Facts, expected: Seq
 
 
 def moved(before: CallRecord, state: State, facts: Facts) -> CallRecord:
-    """Return how a call stands after a move: what it tells is added to what was known."""
+    """Return how a call stands after a move: the new facts are added to the known ones."""
     now = time()
     return CallRecord(
         before.key,
@@ -238,13 +238,13 @@ def moved(before: CallRecord, state: State, facts: Facts) -> CallRecord:
         now,
         joined(before.facts, facts),
         now if state is _AWAITING else before.asked_at,
-        # Of a call in doubt the caller was told that nobody knows; then there is an answer.
+        # The caller of a call in doubt was told that the outcome is unknown; now there is an answer.
         before.delivered and before.state is not State.IN_DOUBT,
     )
 
 
 def joined(before: Facts, after: Facts) -> Facts:
-    """Return what is known after a move; its words are those of the latest."""
+    """Return the facts after a move; `detail` is that of the latest move."""
     told: dict[str, Any] = {
         name: value
         for name in Facts.__struct_fields__
@@ -268,21 +268,21 @@ def _entry(row: _Row | _Jotted) -> Entry:
 
 
 def _cut(facts: Facts) -> Facts:
-    """Return what is told in few words; questions and contents are those of the record."""
+    """Return facts with a short detail; questions and contents are in the record."""
     if len(facts.detail) <= LONGEST_DETAIL and not facts.content and not facts.question:
         return facts
     return msgspec.structs.replace(facts, detail=facts.detail[:LONGEST_DETAIL], content="", question=None)
 
 
 def _over(facts: Facts) -> Facts:
-    """Return what stays to be told of a call that is over."""
+    """Return the facts that are kept of a finished call."""
     if facts.question is None and facts.arguments is None:
         return facts
     return msgspec.structs.replace(facts, question=None, arguments=_short(facts.arguments or {}) or None)
 
 
 def _read(row: _Row | _Jotted) -> _Row:
-    """Return a row with the structs that were not made for a call of which nobody may ask."""
+    """Return a row with its structs, which are made only when the row is read."""
     if len(row) == _WHOLE:
         return row
     key, call_id, tool, level, arguments, at, elapsed_ms, size = row
@@ -297,7 +297,7 @@ def _light(call: NewCall) -> NewCall:
 
 
 def _is_light(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether no argument is long; of containers that is not known."""
+    """Tell whether no argument is long; a container counts as long, since its size is unknown."""
     for value in arguments.values():
         if type(value) is str:
             if len(value) > LONGEST_DETAIL:

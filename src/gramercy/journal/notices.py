@@ -1,6 +1,6 @@
 """Notices between the processes that share a journal on a PostgreSQL server: NOTIFY and LISTEN.
 
-A notice says nothing but that something was committed. One that is lost is made up for by the poll.
+A notice only says that something was committed. Polling makes up for a lost notice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NOTIFY, LISTEN = b"NOTIFY gramercy", "LISTEN gramercy"
-# What a connection for notices is told first: a notice need not be on disk.
+# The first statement on a connection for notices: a notice need not be on disk.
 UNHURRIED = "SET synchronous_commit = off"
-# Many moves within this time are one notice: who hears it looks at all of them.
+# All moves within this time share one notice: a process that receives it reads all of them.
 PAUSE_SECONDS = 0.05
-# A process that ends waits no longer than this for its last notice.
+# A process that ends waits at most this long for its last notice.
 LAST_SECONDS = 1.0
 
 
@@ -32,7 +32,7 @@ class Messenger:
     """A thread with a connection of its own that tells other processes of commits.
 
     NOTIFY takes a lock that all transactions with notices share until they are on disk. So it is sent after
-    the commit, in a transaction that waits for no disk, and nobody waits for it.
+    the commit, in a transaction that does not wait for the disk, and no caller waits for it.
     """
 
     def __init__(self, open_connection: Callable[[], psycopg.Connection[Any]]) -> None:
@@ -65,11 +65,11 @@ class Messenger:
             self._has_news.clear()
             try:
                 connection = connection or self._open_connection()
-                # Past the cursor, which would cost many times as much; who commits often is told of often.
+                # Bypass the cursor, which would cost many times as much; a busy writer sends many notices.
                 checked(connection.pgconn.exec_(NOTIFY))
                 self._closing.wait(PAUSE_SECONDS)
             except Exception:  # noqa: BLE001 - the thread must outlive every kind of loss
-                # The others poll meanwhile. What was to be told is told with the next notice.
+                # The other processes poll meanwhile. The next notice also covers the commits of this one.
                 _close(connection)
                 connection = None
                 self._closing.wait(POLL_SECONDS)
@@ -83,7 +83,7 @@ def _close(connection: psycopg.Connection[Any] | None) -> None:
 
 
 class Ear:
-    """Hears the notices of other processes, on a connection of its own."""
+    """Listen to the notices of other processes on a connection of its own."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -93,7 +93,7 @@ class Ear:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def hear(self) -> bool:
-        """Wait for a notice; without one it is time to look anyway, since its sender may have died."""
+        """Wait for a notice. After a timeout it is time to look anyway, since the sender may have died."""
         if not self._poll.poll(POLL_SECONDS * 1_000):
             return True
         wire = self._connection.pgconn
@@ -104,11 +104,11 @@ class Ear:
         return is_told
 
     def wake(self) -> None:
-        """Make a `hear` that waits return."""
+        """Make a waiting `hear` return."""
         self._wake_writer.send(b"!")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         _close(self._connection)
         self._wake_reader.close()
         self._wake_writer.close()

@@ -21,7 +21,7 @@ def default_place() -> Path:
     return state_home() / "gramercy" / "journal.db"
 
 
-# A store is imported when a setting names it: each costs milliseconds that not every command has to pay.
+# Import a store only when a setting names it: each costs milliseconds that not every command has to pay.
 def open_journal(where: str | Path | None = None, *, project: Path | None = None) -> Journal:
     """Open a journal: a file, `postgresql://…`, or `memory`; without a place, the user's own.
 

@@ -1,7 +1,8 @@
-"""Who runs a call: the name of a process that no other process ever has, and whether it still lives.
+"""The owner of a call: a process name that is never used twice, and whether the process still lives.
 
-A process of this machine is known by its id and the time it started, since ids are given out again. Processes
-of other machines, and of containers whose ids are not ours, cannot be judged from here: their lease tells.
+A process of this machine is identified by its id and its start time, since ids are reused. Processes of other
+machines, and of containers with another namespace of ids, cannot be checked from here: their lease tells
+whether they live.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-# Journals of this process that are open; one that was closed runs nothing any more.
+# Journals of this process that are open; a closed journal runs no calls any more.
 _open_here: set[str] = set()
 
 
@@ -23,17 +24,17 @@ def new_owner() -> str:
 
 
 def leave(owner: str) -> None:
-    """Take back a name: its journal was closed."""
+    """Remove a name: its journal was closed."""
     _open_here.discard(owner)
 
 
 def is_here(owner: str) -> bool:
-    """Tell whether an owner is of this machine, since it was started, and of this namespace."""
+    """Tell whether an owner belongs to this machine since its last boot, and to this namespace."""
     return owner.startswith(f"{_place()}/")
 
 
 def is_alive(owner: str) -> bool | None:
-    """Tell whether an owner still runs; None where that cannot be told from here."""
+    """Tell whether an owner still runs; None if that cannot be determined from here."""
     place, _, rest = owner.rpartition("/")[0].rpartition("/")[0].rpartition("/")
     if not rest.isdigit():
         return None
@@ -41,7 +42,7 @@ def is_alive(owner: str) -> bool | None:
     host, boot, _ = (*place.split("/"), "", "")[:3]
     here_host, here_boot, _ = _place().split("/")
     if host == here_host and boot != here_boot:
-        # This machine has been started anew since.
+        # This machine has rebooted since.
         return False
     if place != _place():
         return None
@@ -63,7 +64,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in ticks since the boot; empty if there is none, or only its remains."""
+    """Return the start time of a process, in ticks since boot; empty if it does not exist or is a zombie."""
     try:
         # The name of the program stands in parentheses and may hold any character.
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

@@ -1,8 +1,9 @@
-"""A connection to a PostgreSQL server on which statements go together: one trip there and back for all.
+"""A connection to a PostgreSQL server that sends statements together: one round trip for all.
 
-The trip is most of what a statement costs, to both sides. What comes often is prepared. A statement has `?`
-for parameters. A connection is kept only after answers of the server that leave no doubt about its state; any
-other end of a trip closes it. What a transaction is, and what to do about a lost connection, is unknown here.
+The round trip is most of the cost of a statement, for both sides. Frequent statements are prepared. A
+statement has `?` for parameters. A connection is kept only if the server's answers leave no doubt about its
+state; otherwise it is closed. This module knows nothing of transactions, or of what to do about a lost
+connection.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
 
     from gramercy.journal.tables import Statement
 
-# A statement is prepared after these; more than so many are not, lists of keys have many lengths.
+# Prepare a statement after two uses. Keep at most 200: IN lists of different lengths are different
+# statements.
 FEW_USES, MOST_PREPARED = 2, 200
-# Without a word of the server for so long, the way to it is lost. A proxy may take what is sent and pass
-# nothing on, so that no keepalive of the network fails. A lock is waited for ten seconds; a look at all of a
-# journal, or its cleaning, takes minutes.
+# After these seconds without an answer, the server counts as unreachable. A proxy may accept data and pass
+# nothing on, so that no keepalive of the network fails. A lock is waited for up to ten seconds; reading or
+# cleaning a whole journal takes minutes.
 SILENCE_SECONDS, LONG_SILENCE_SECONDS = 60.0, 900.0
 _FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC})
 _IDLE, _SOUND = TransactionStatus.IDLE, ConnStatus.OK
 _OUTSIDE = PipelineStatus.OFF
 _FREE = frozenset({_IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
-# A prepared statement that is gone, there twice, or of a table that has changed since: only a new connection
-# has none of them.
+# A prepared statement that is missing, exists twice, or belongs to a table that has changed since: only a new
+# connection is free of them.
 _STALE = frozenset({"26000", "42P05", "0A000"})
 
 
@@ -51,7 +53,7 @@ class Pipeline:
         self._connection = connection
         self._wire: PGconn = connection.pgconn
         self._loader = Transformer(connection)
-        # How often a statement came, or under which name the server knows it.
+        # How often a statement was used, or the name under which the server knows it.
         self._prepared: dict[str, int | bytes] = {}
         self._names = itertools.count(1)
         self._readable, self._ready = select.poll(), select.poll()
@@ -69,15 +71,15 @@ class Pipeline:
         return self._wire.transaction_status == _IDLE
 
     def close(self) -> None:
-        """End the connection, and what the server still does for it."""
+        """Close the connection, and cancel what the server still does for it."""
         self._connection.close()
 
     def run(self, statements: Sequence[Statement]) -> list[PGresult]:
-        """Run statements one after the other; raise the error of one that fails, behind which none is run.
+        """Run statements in order. If one fails, raise its error; the statements after it are not run.
 
-        A cursor of psycopg would cost the client more than the statement. The connection is closed unless the
-        server itself has refused a statement, and waits for the next one: later it could not be told which
-        answer belongs to which question.
+        A cursor of psycopg would cost the client more than the statement. After an error the connection is
+        closed, unless the server itself has refused a statement and waits for the next one: otherwise a later
+        answer could not be matched to its statement.
         """
         asked: list[tuple[str, list[Any]]] = [(text, _dumped(values)) for text, values in statements]
         try:
@@ -89,13 +91,13 @@ class Pipeline:
             raise
 
     def _is_sound_after(self, error: BaseException) -> bool:
-        """Tell whether the connection is as it was before a trip that has ended with an error."""
+        """Tell whether the connection is usable after a round trip that ended with an error."""
         if type(error) is _GoneError or not isinstance(error, psycopg.Error) or error.sqlstate is None:
             return False
         if error.sqlstate in _STALE:
             return False
         wire = self._wire
-        # What cannot be told is not sound.
+        # If the state cannot be read, the connection is not sound.
         with suppress(Exception):
             is_free = wire.transaction_status in _FREE and wire.pipeline_status == _OUTSIDE
             return is_free and wire.status == _SOUND
@@ -126,9 +128,9 @@ class Pipeline:
         return self._answer()
 
     def _answer(self) -> PGresult:
-        """Wait for the answer to what was sent outside of a pipeline: that of the last statement."""
+        """Wait for the answer to the last statement, which was sent outside of a pipeline."""
         self._flush()
-        # All are taken, so that the next statement finds nothing of this one.
+        # Take all results, so that the next statement finds none of this one.
         found = list(iter(self._next, None))
         if not found:
             raise _GoneError("the connection has ended without an answer")
@@ -148,16 +150,16 @@ class Pipeline:
     def _flush(self) -> None:
         wire = self._wire
         while wire.flush():
-            # It may have to be read from before the server takes more.
+            # The server may take more only after this side has read from the connection.
             for _, event in self._waited(self._ready):
                 if event & ~select.POLLOUT:
                     wire.consume_input()
 
     def _received(self, many: int) -> list[PGresult]:
-        """Wait for the answers of so many statements, with the interpreter's lock free for other threads."""
+        """Wait for the answers of `many` statements; meanwhile other threads have the interpreter's lock."""
         found: list[PGresult] = []
         gaps = 0
-        # The last one says that this is all. There is one gap behind each answer.
+        # The last result says that the pipeline is complete. There is one gap behind each answer.
         while len(found) <= many:
             result = self._next()
             if result is not None:
@@ -180,7 +182,7 @@ class Pipeline:
         return found
 
     def _name(self, text: str) -> bytes:
-        """Return the name under which the server knows a statement; empty before it has come a few times."""
+        """Return the name of a prepared statement; empty until the statement has come a few times."""
         known = self._prepared.get(text, 0)
         if isinstance(known, bytes):
             return known
@@ -203,7 +205,7 @@ def _numbered(statement: str) -> bytes:
 
 
 def _dumped(values: Sequence[Any]) -> list[bytes | None]:
-    """Return values as the server reads them; it finds out itself of which type each must be."""
+    """Encode values for the server, which infers the type of each."""
     texts: list[bytes | None] = []
     for value in values:
         if type(value) is not str:
@@ -216,12 +218,12 @@ def _dumped(values: Sequence[Any]) -> list[bytes | None]:
 
 
 def checked(result: PGresult) -> PGresult:
-    """Return a result, or raise what the server says instead."""
+    """Return a result, or raise the error that the server reports."""
     if result.status not in _FINE:
         error = psycopg.errors.error_from_result(result)
         if error.sqlstate is None or error.diag.severity_nonlocalized != "ERROR":
-            # No word of the server, or its last one: FATAL and PANIC end the connection, which this side may
-            # notice later only.
+            # Without a SQLSTATE the server has not answered. FATAL and PANIC end the connection, which this
+            # side may notice only later.
             raise _GoneError(str(error))
         raise error
     return result

@@ -1,8 +1,8 @@
 """The journal on a PostgreSQL server: for processes of several machines, and for more than one person.
 
-One connection writes. When it is lost, work that was not committed is done again; the head of this writer's
-own chain tells whether it was. A second connection, on a thread, notifies other processes; a third listens
-while somebody waits here. The tables are in a schema of their own, `gramercy`.
+One connection writes. When it is lost, work that was not committed is done again. The head of this writer's
+own chain tells whether it was committed. A second connection, on a thread, notifies other processes; a third
+listens while a caller waits in this process. The tables are in a schema of their own, `gramercy`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from gramercy.journal.chain import Content, Event, Head
     from gramercy.journal.tables import Statement
 
-# A server is back within seconds after a restart; a client gives a call up after a minute.
+# A server is back within seconds after a restart; a client cancels a call after a minute.
 PATIENCE_SECONDS = 20.0
 PAUSE_SECONDS = 0.1
-# One lock for all who make the tables or open a chain; any number that nobody else takes.
+# One lock for all processes that create tables or open a chain; any number that no other program uses.
 LOCK = 0x6772616D
-# A network that is cut off silently is found out within 25 seconds; a socket of this machine ignores these.
+# A network that fails silently is detected within 25 seconds; a local socket ignores these settings.
 NETWORK = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -57,7 +57,7 @@ NETWORK = {
     "tcp_user_timeout": "20000",
     "application_name": "gramercy",
 }
-# A transaction of ours takes milliseconds: a process that holds a row for longer has stopped.
+# Our transactions take milliseconds: a process that holds a row for longer has stopped.
 SESSION = """
 SET search_path = gramercy;
 SET client_min_messages = warning;
@@ -71,7 +71,7 @@ _HELLO = (
     "SELECT current_setting('synchronous_commit'), system_identifier || '/' || datid, pid, backend_start "
     "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
 )
-# Rules and policies can hide rows, or make others of them.
+# Rules and policies can hide rows or rewrite them.
 _OBJECTS = (
     "SELECT CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' ELSE 'table of another kind' END, "
     "c.relname::text FROM pg_class c WHERE c.relnamespace = 'gramercy'::regnamespace "
@@ -83,19 +83,19 @@ _OBJECTS = (
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
 _BEGIN, _COMMIT = ("BEGIN", ()), ("COMMIT", ())
-# What may be lost with a crash of the server alone need not wait for its disk.
+# A commit that may be lost when the server crashes need not wait for the server's disk.
 _UNHURRIED = ("SET LOCAL synchronous_commit = off", ())
-# How the server says that it divided by zero: what was to be changed is not there.
+# The server's code for a division by zero, which means that the rows to change are not there.
 _NONE_CHANGED = "22012"
-# The events of one call at the most; what recovers many goes out in parts.
+# The most events of one call; recovering many calls is sent in parts.
 MOST_AT_ONCE = 8
-# The server has given this transaction up to end a deadlock, or could not order it among others.
+# The server has aborted this transaction to end a deadlock, or could not serialize it.
 _AGAIN = frozenset({"40001", "40P01"})
 T = TypeVar("T")
 
 
 class _LostError(JournalError):
-    """Nothing of a transaction was committed, and it may be made again."""
+    """No part of a transaction was committed, and it may be retried."""
 
 
 class PostgresJournal(SqlJournal):
@@ -104,7 +104,7 @@ class PostgresJournal(SqlJournal):
     LOCKING = " FOR UPDATE"
     SKIPPING = " FOR UPDATE SKIP LOCKED"
     LOOKING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    # A server can crash under a process that lives on, and whose caller has got an answer.
+    # A server can crash while this process lives on and its caller already has an answer.
     LASTING = frozenset(State)
     WORDS = schema.POSTGRES_WORDS
 
@@ -113,17 +113,17 @@ class PostgresJournal(SqlJournal):
         super().__init__(_shown(self._settings))
         self._patience = patience
         self._connection: Pipeline | None = None
-        # The processes of the server behind lost connections and, last, this one: id and start.
+        # The server processes behind lost connections and, last, behind the present one: id and start time.
         self._backends: list[tuple[int, Any]] = []
-        # The time of the server, as the distance to a clock of this machine that nobody sets.
+        # The offset of the server's time from a clock of this machine that is never set.
         self._offset = 0.0
         self._synchronous = "on"
         self._database = ""
         self._head_before: Head | None = None
         self._is_closed = False
-        # What begins the transaction, until its first statement goes out.
+        # The statements that begin the transaction, until its first statement is sent.
         self._beginning: list[Statement] = []
-        # What the transaction writes at its end.
+        # The statements that the transaction writes at its end.
         self._inserts: list[tuple[str, Sequence[Any]]] = []
         self._changes: list[tuple[str, Sequence[Any]]] = []
         self._end: tuple[int, str, int, int] | None = None
@@ -138,31 +138,31 @@ class PostgresJournal(SqlJournal):
                 raise
 
     def bell(self) -> Bell:
-        """Return what rings after each commit of any process."""
+        """Return a bell that rings after each commit of any process."""
         return self._bells.bell()
 
     @cached_property
     def run_directory(self) -> Path:
-        """Where processes of this machine that use this journal have their sockets."""
+        """The directory for the sockets of the processes of this machine that use this journal."""
         name = sha256(self._database.encode()).hexdigest()[:16]
         return default_place().parent / f"postgres-{name}.run"
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
-        """Look after calls whose process is gone, by the server's clock as it is now."""
+        """Recover calls whose process has ended, by the server's present time."""
         self._read(self._set_clock)
         return super().recover(is_idempotent)
 
     @contextmanager
     def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
-        """Give a function that asks the server, always about the state of this moment."""
-        # A connection that was lost meanwhile is found out, and replaced, before the look begins.
+        """Give a function that queries the server, always in the state of this moment."""
+        # Detect and replace a lost connection before the look begins.
         self._read(self._set_clock)
         with super().looking() as ask, self._unhurried():
             yield ask
 
     @contextmanager
     def _unhurried(self) -> Iterator[None]:
-        """Let the server take its time for an answer."""
+        """Allow the server more time for an answer."""
         connection = self._connection
         if connection is None:
             yield
@@ -174,20 +174,20 @@ class PostgresJournal(SqlJournal):
             connection.silence = SILENCE_SECONDS
 
     def close(self) -> None:
-        """Let go of the connections and of the lease; calls that run are left to `recover`."""
-        # While it can still be written, and the others can be told.
+        """Close the connections and release the lease. Calls that still run are left to `recover`."""
+        # Do this while the journal can still be written and other processes can be notified.
         self._settle()
         self._bells.close()
         self._messenger.close()
         with self._lock:
             self._is_closed = True
-            # Where the server is gone, the lease ends by itself.
+            # If the server is gone, the lease expires by itself.
             with suppress(JournalError):
                 self._run("DELETE FROM leases WHERE owner = ?", (self.owner,))
             super().close()
 
     def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
-        """Name what the schema has beside what the migrations make."""
+        """Name the objects of the schema that the migrations have not created."""
         known = [name for (name,) in ask("SELECT name FROM migrations", ())]
         ours = schema.tables(known, schema.POSTGRES_WORDS)
         return [f"{kind} {name}" for kind, name in ask(_OBJECTS, ()) if kind != "table" or name not in ours]
@@ -195,7 +195,7 @@ class PostgresJournal(SqlJournal):
     # Connections.
 
     def _open(self, *first: str) -> psycopg.Connection[Any]:
-        """Return a new connection on which something was said; JournalError where there is none to be had."""
+        """Return a new connection on which `first` was run; JournalError if the server cannot be reached."""
         connection: psycopg.Connection[Any] | None = None
         try:
             connection = psycopg.connect(**self._settings, autocommit=True, cursor_factory=psycopg.RawCursor)
@@ -211,7 +211,7 @@ class PostgresJournal(SqlJournal):
         return connection
 
     def _connect(self) -> None:
-        """Connect anew. Where this writer's chain ends is to be read again."""
+        """Connect again. The end of this writer's chain has to be read again."""
         self._disconnect()
         self._head = None
         try:
@@ -221,14 +221,14 @@ class PostgresJournal(SqlJournal):
             self._backends.append((pid, began))
             self._end_others(time.monotonic() + self._patience)
         except BaseException:
-            # What was left of the connection before this one may not be settled.
+            # The remains of the previous connection may not be settled.
             self._disconnect()
             raise
 
     def _end_others(self, end: float) -> None:
-        """End what is left of lost connections on the server, which may not know yet that they are.
+        """Terminate the server processes of lost connections; the server may not have noticed the loss yet.
 
-        Only then is it settled what was committed, and nothing held that the next transaction needs.
+        Only then is it certain what was committed, and no lock that the next transaction needs is held.
         """
         while len(self._backends) > 1:
             if not self._run(_END_OTHER, self._backends[0]):
@@ -256,7 +256,7 @@ class PostgresJournal(SqlJournal):
                 return
 
     def _persist(self, act: Callable[[], T]) -> T:
-        """Do something, and again after its transaction was lost, until the server is back."""
+        """Do something, and retry it after its transaction was lost, until the server is back."""
         with self._lock:
             end = time.monotonic() + self._patience
             while not self._is_closed:
@@ -267,14 +267,14 @@ class PostgresJournal(SqlJournal):
                 except _LostError:
                     if time.monotonic() > end:
                         raise
-                    # A server that ends connections one after the other is not asked without a pause.
+                    # Pause, in case the server ends one connection after the other.
                     time.sleep(PAUSE_SECONDS / 10)
         raise JournalError(f"the journal {self.where} is closed")
 
     # Transactions.
 
     def _alone_with(self, identity: str) -> None:
-        # Other transactions write side by side with this one, and do not see what it has written.
+        # Other transactions write concurrently, and do not see the rows of this one.
         self._run("SELECT pg_advisory_xact_lock(?, hashtext(?))", (LOCK, identity))
 
     def _migrate(self) -> None:
@@ -291,7 +291,7 @@ class PostgresJournal(SqlJournal):
             raise
 
     def _migrated(self) -> list[str]:
-        """Return the migrations that were made; who may not make tables needs no right to where they are."""
+        """Return the migrations made so far. Create the schema only if missing: users may lack the right."""
         ((register,),) = self._run("SELECT to_regclass('gramercy.migrations')::text", ())
         if register is None:
             self._run("CREATE SCHEMA IF NOT EXISTS gramercy", ())
@@ -308,22 +308,22 @@ class PostgresJournal(SqlJournal):
 
     def _start(self, *, is_lasting: bool) -> None:
         self._head_before = self._head
-        # Sent with the first statement, as the last one is with the commit.
+        # They are sent with the first statement, as the last statement is sent with the commit.
         self._beginning = [_BEGIN] if is_lasting else [_BEGIN, _UNHURRIED]
 
     def _commit(self) -> None:
         try:
             self._execute(*self._put_off(), _COMMIT)
         except _LostError:
-            # A server that is still there has said itself that it was not.
+            # If the server is still connected, it has said itself that the commit failed.
             if self._connection is not None or not self._was_committed():
                 raise
 
     def _was_committed(self) -> bool:
-        """Tell whether a transaction was committed whose answer was lost: then its event ends our chain."""
+        """Tell whether a transaction whose answer was lost was committed: then its event ends our chain."""
         made = self._head
         if made is None or made == self._head_before:
-            # It has told of nothing, and can be made twice.
+            # It recorded no event, and can be made twice.
             return False
         chain, self._chain = self._chain, made.chain
         try:
@@ -344,7 +344,7 @@ class PostgresJournal(SqlJournal):
                 self._run("ROLLBACK", ())
             if self._connection.is_idle:
                 return
-        # A transaction that cannot be ended would take in all that comes after it.
+        # A transaction that cannot be ended would include every later statement.
         self._disconnect()
 
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
@@ -373,16 +373,16 @@ class PostgresJournal(SqlJournal):
         self._inserts.append((INSERT_EVENT, event))
         if content is not None:
             self._inserts.append((INSERT_CONTENT, (event.key, event.step, *content)))
-        # The chain ends behind the last event, and had the end that the first one has found.
+        # The chain ends with the last event, and started from the end that the first event found.
         self._end = end if self._end is None else (*end[:3], self._end[3])
         if len(self._inserts) > MOST_AT_ONCE:
             self._execute(*self._put_off())
         return True
 
     def _put_off(self) -> list[Statement]:
-        """Return what the transaction has put off as one statement, which fails unless all changes find rows.
+        """Return the deferred writes as one statement, which fails unless every change finds its row.
 
-        Nothing that a transaction reads is among it.
+        A transaction reads none of these rows back.
         """
         if self._end is not None:
             self._changes.append((UPDATE_CHAIN, self._end))
@@ -397,7 +397,7 @@ class PostgresJournal(SqlJournal):
         return [(f"WITH {', '.join(parts)} SELECT 1 / ({found})", values)]
 
     def _execute(self, *statements: Statement) -> list[PGresult]:
-        """Run statements in one trip to the server, behind those that begin the transaction."""
+        """Run statements in one round trip, after those that begin the transaction."""
         connection = self._connection
         if connection is None:
             raise _LostError(f"the journal {self.where} is not connected")
@@ -405,7 +405,7 @@ class PostgresJournal(SqlJournal):
         try:
             return connection.run((*beginning, *statements))[len(beginning) :]
         except Exception as error:
-            # Of any kind: what is not told as an error of the journal would not be tried again.
+            # Catch every kind of error: an error that is not a JournalError would not be retried.
             raise self._told(connection, error) from error
 
     def _told(self, connection: Pipeline, error: Exception) -> JournalError:
@@ -430,13 +430,13 @@ class PostgresJournal(SqlJournal):
         return _ticks() + self._offset
 
     def _wipe(self) -> None:
-        # Rows that were deleted or changed stay in the files of the server until then.
+        # Until a VACUUM, deleted and changed rows stay in the files of the server.
         with self._unhurried():
             self._run("VACUUM contents", ())
             self._run("VACUUM answers", ())
 
     def _lock_chains(self) -> None:
-        # That a chain was opened must outlive a crash of the server: else another would get its number.
+        # The opening of a chain must outlive a crash of the server: else another chain would get its number.
         self._run(f"SET LOCAL synchronous_commit = {self._synchronous}", ())
         self._run("SELECT pg_advisory_xact_lock(?)", (LOCK,))
 
@@ -445,7 +445,7 @@ class PostgresJournal(SqlJournal):
         return super()._renew()
 
     def _is_alive_here(self, owner: str) -> bool | None:
-        # Hosts of one name may be several machines here, each with a start of its own.
+        # Several machines may have the same host name here, each with its own boot.
         return owners.is_alive(owner) if owners.is_here(owner) else None
 
     def _ring(self) -> None:
@@ -454,7 +454,7 @@ class PostgresJournal(SqlJournal):
 
 
 def _settings(address: str) -> dict[str, Any]:
-    """Return what libpq is told: what the address says comes before what we would choose."""
+    """Return the settings for libpq: the address overrides our defaults."""
     try:
         told = conninfo_to_dict(address)
     except psycopg.Error as error:
@@ -472,10 +472,10 @@ def _shown(settings: dict[str, Any]) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the first line of what the server or libpq says."""
+    """Return the first line of an error of the server or libpq."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _ticks() -> float:
-    """Return the seconds since this machine started, those in which it slept included."""
+    """Return the seconds since this machine started, including those in which it slept."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,7 +1,7 @@
 """The tables of a journal, as named migrations that only go forward; the same for every dialect of SQL.
 
-`calls` says how a call stands, `events` has one row for each move and is only added to, `contents` has what
-may be removed later (arguments, questions, results), `chains` the head of each writer's chain.
+`calls` says how a call stands, `events` has one row for each move and is only added to, `contents` has the
+texts that may be removed later (arguments, questions, results), `chains` has the head of each writer's chain.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gramercy.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# The words in which the dialects differ. SQLite gives out keys again after the latest calls were removed, so
-# no row of `calls` ever is.
-# The rows of an SQLite table are in the order in which they were written, those of PostgreSQL in none.
+# The words in which the dialects differ. SQLite reuses keys after the latest calls were removed, so no row of
+# `calls` is ever removed. The rows of an SQLite table are in the order in which they were written; those of
+# PostgreSQL are in no order.
 SQLITE_WORDS = {
     "counter": "INTEGER PRIMARY KEY",
     "by_time": "",
-    # Without a copy of the words, which `messages` has; those that are removed are told again.
+    # It holds no copy of the words, since `messages` has them; to remove words, they have to be passed again.
     "words_table": "CREATE VIRTUAL TABLE message_words USING fts5(words, content='', tokenize='unicode61')",
     "words_index": "",
     "add_words": "INSERT INTO message_words (rowid, words) VALUES (?, ?)",
@@ -38,14 +38,15 @@ POSTGRES_WORDS = {
     "by_time": "CREATE INDEX events_at ON events (at)",
     "words_table": "CREATE TABLE message_words (key BIGINT PRIMARY KEY, words tsvector NOT NULL)",
     "words_index": "CREATE INDEX found_words ON message_words USING gin (words) WITH (fastupdate = off)",
-    # As they are, with their places: its own parser takes 1e1a for a number and a word. Places end at 16383.
+    # The words as they are, with their positions: PostgreSQL's own parser reads 1e1a as a number and a word.
+    # Positions end at 16383.
     "add_words": (
         "INSERT INTO message_words (key, words) SELECT ?, "
         "COALESCE(string_agg('''' || word || ''':' || LEAST(place, 16383), ' '), '')::tsvector "
         "FROM unnest(string_to_array(?, ' ')) WITH ORDINALITY AS each (word, place)"
     ),
     "remove_words": "DELETE FROM message_words WHERE key = ? AND ?::text IS NOT NULL",
-    # The planner would go through all messages, latest first, to find some that have a rare word.
+    # Without OFFSET, the planner would scan all messages, latest first, to find a few with a rare word.
     "found": "(SELECT key FROM message_words WHERE words @@ ?::tsquery OFFSET 0)",
     "one_word": "'{}'",
     "next_to": " <-> ",
@@ -80,7 +81,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
             fence INTEGER NOT NULL,
             delivered INTEGER NOT NULL
         )""",
-        # Nearly all calls are done; those are found without it.
+        # Nearly all calls are done, and those are found without this index.
         "CREATE INDEX calls_state ON calls (state, key) WHERE state <> 'done'",
         "CREATE INDEX calls_tool ON calls (tool, key)",
         "CREATE INDEX calls_session ON calls (session, key)",
@@ -113,7 +114,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
             number BIGINT NOT NULL,
             hash TEXT NOT NULL
         )""",
-        # Answers with secrets in them, for callers who may come back; not for the audit.
+        # Answers with secrets in them, for callers that may return; not for the audit.
         "CREATE TABLE answers (key BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, text TEXT NOT NULL)",
         "CREATE TABLE leases (owner TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)",
     ),
@@ -151,7 +152,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
 
 
 def missing(known: Iterable[str], where: str) -> list[str]:
-    """Return the names of the migrations that a journal needs; refuse one of a newer gramercy."""
+    """Return the names of the migrations that a journal lacks; refuse a journal of a newer gramercy."""
     have = set(known)
     if newer := sorted(have - MIGRATIONS.keys()):
         raise JournalError(

@@ -1,6 +1,6 @@
-"""Conversations: who talked with which agent about what, message by message, found again by their words.
+"""Conversations between people and agents, message by message, searchable by their words.
 
-They stand in the same database as the calls, which name their session.
+They are in the same database as the calls, which name their session.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import Journal
 
-# A title is one line of a list: with the ellipsis 120 characters.
+# A title is one line of a list: 120 characters with the ellipsis.
 LONGEST_TITLE = 119
-# A title is found by going through them: of more conversations the latest ones are looked at.
+# Titles are searched one by one: of more conversations, only the latest are searched.
 MOST_TITLES = 10_000
-# What stands between the id of a conversation and the place in it where another agent was asked.
+# Separates the id of a conversation from the place in it where another agent was called.
 NESTED = "+"
 _NESTED = re.compile(r"\+[0-9a-f]{12}\.\d+$")
-# Who answers: the model itself, and when it sums up.
+# The roles that answer: the model itself, and the model when it summarizes.
 ANSWERING = ("assistant", "summary")
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """A conversation, without what was said in it. Calls of the journal name it by its id."""
+    """A conversation, without its messages. Calls of the journal name it by its id."""
 
     id: str
     title: str
@@ -51,9 +51,9 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message. `data` is what else belongs to it, `call` the key of the call that it is about.
+    """One message. `data` is further data of the message, `call` the key of the call that it is about.
 
-    Where the store gives something that cannot be read, `fault` says so and `data` is empty.
+    If the stored message cannot be decoded, `fault` says so and `data` is empty.
     """
 
     session: str
@@ -75,9 +75,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Sessions(ABC):
-    """Who remembers conversations. Every method may be called from any thread.
+    """A store of conversations. Every method may be called from any thread.
 
-    What a conversation and a message are made of is decided here, for every store alike.
+    The fields of a conversation and of a message are decided here, for every store alike.
     """
 
     def begin(  # noqa: PLR0913 - what is known of a conversation
@@ -109,7 +109,7 @@ class Sessions(ABC):
     ) -> int:
         """Record the next message of a conversation; return its number, from 1 on.
 
-        With `after` only as the one that follows this number: JournalError if another program has gone on.
+        With `after`, the message must follow this number: JournalError if another program has added one.
         """
         said = Message(session, 0, 0.0, writable(role), writable(text), dict(data or {}), call)
         return self._add(said, after)
@@ -134,18 +134,18 @@ class Sessions(ABC):
 
     @abstractmethod
     def secret(self, name: str) -> str:
-        """Return what only this conversation has, and nothing shows; it is gone with it."""
+        """Return the secret of this conversation, which is never shown and is removed with it."""
 
     @abstractmethod
     def unsettled(self, name: str, beginning: str) -> str:
-        """Return the latest identity with this beginning of a call that is not over or not delivered.
+        """Return the latest identity with this prefix among calls that are not over or not delivered.
 
-        Among the calls of this conversation and those nested in it; empty if there is none.
+        Only calls of this conversation and of those nested in it count; empty if there is none.
         """
 
     @abstractmethod
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
-        """Return conversations, the one with the latest message first; `before` is where to go on.
+        """Return conversations, the one with the latest message first; with `before`, only earlier ones.
 
         Those that are nested in another one are left out.
         """
@@ -160,23 +160,23 @@ class Sessions(ABC):
 
     @abstractmethod
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
-        """Give what assistants said and summarized, oldest first, in one conversation or all of them."""
+        """Yield the answers and summaries of assistants, oldest first, of one conversation or of all."""
 
     @abstractmethod
     def cut(self, name: str, after: int) -> int:
-        """Remove the messages after a number; return how many. The next one gets the number that follows."""
+        """Remove the messages after a number; return how many. The next message gets the next number."""
 
     @abstractmethod
     def remove(self, name: str) -> bool:
-        """Remove a conversation, all that was said in it and in those nested in it; tell if there was one."""
+        """Remove a conversation, its messages and those nested in it; tell whether it existed."""
 
     @abstractmethod
     def _now(self) -> float:
-        """Return the time by the clock of the store."""
+        """Return the time of the store's clock."""
 
     @abstractmethod
     def _begin(self, new: SessionRecord, secret: str) -> bool:
-        """Record a conversation with its secret; tell whether there was none of its name."""
+        """Record a conversation with its secret; tell whether its name was free."""
 
     @abstractmethod
     def _add(self, said: Message, after: int | None) -> int:
@@ -184,7 +184,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def _rename(self, name: str, title: str) -> bool:
-        """Write another title; tell whether there is such a conversation."""
+        """Change the title; tell whether there is such a conversation."""
 
 
 def sessions_of(journal: Journal) -> Sessions:
@@ -234,12 +234,12 @@ class MemorySessions(Sessions):
         return self._sessions.get(name)
 
     def secret(self, name: str) -> str:
-        """Return what only this conversation has."""
+        """Return the secret of this conversation."""
         with self._lock:
             return self._secrets[self._known(name).id]
 
     def unsettled(self, name: str, beginning: str) -> str:
-        """Return nothing: a journal in memory has no caller who comes back."""
+        """Return nothing: no caller returns to a journal in memory."""
         del name, beginning
         return ""
 
@@ -271,7 +271,7 @@ class MemorySessions(Sessions):
         return found[:most]
 
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
-        """Give what assistants said."""
+        """Yield the answers and summaries of assistants."""
         with self._lock:
             said = [each for name, said in self._messages.items() if session in {"", name} for each in said]
         wanted = (each for each in said if each.role in ANSWERING and each.at >= since)
@@ -293,7 +293,7 @@ class MemorySessions(Sessions):
             return len(said[after:])
 
     def remove(self, name: str) -> bool:
-        """Remove a conversation, all that was said in it and in those nested in it."""
+        """Remove a conversation, its messages and those nested in it."""
         with self._lock:
             there = name in self._sessions
             for each in [each for each in self._sessions if each == name or is_nested(each, name)]:
@@ -302,12 +302,12 @@ class MemorySessions(Sessions):
 
 
 def nested_id(session: str, token: str, place: int) -> str:
-    """Return the id of the conversation with an agent that a call of another conversation has asked."""
+    """Return the id of the conversation with an agent that another conversation has called."""
     return f"{session}{NESTED}{token}.{place}"
 
 
 def is_nested(name: str, within: str = "") -> bool:
-    """Tell whether a conversation is nested in another one, or in this one."""
+    """Tell whether a conversation is nested in any other one, or in `within`."""
     return bool(_NESTED.search(name)) and name.startswith(f"{within}{NESTED}" if within else "")
 
 
@@ -319,12 +319,12 @@ def root_of(name: str) -> str:
 
 
 def new_id() -> str:
-    """Return the id of a new conversation: when it was begun, and something that no other one has."""
+    """Return the id of a new conversation: its time of creation and a unique part."""
     return f"{strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}"
 
 
 def next_number(session: str, messages: int, after: int | None) -> int:
-    """Return the number of the next message, if it is the one that its writer thinks of."""
+    """Return the number of the next message, if it is the number that its writer expects."""
     if after is not None and after != messages:
         raise JournalError(
             f"session {session} has {messages} messages and not {after}: another program has gone on with "
@@ -334,7 +334,7 @@ def next_number(session: str, messages: int, after: int | None) -> int:
 
 
 def _new_record(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
-    """Return a conversation in which nothing was said yet, or refuse its name."""
+    """Return a conversation without messages, or refuse its name."""
     name = name or new_id()
     if not re.fullmatch(r"[\w.:@/+-]{1,200}", name):
         raise JournalError(
@@ -344,7 +344,7 @@ def _new_record(name: str, title: str, about: tuple[str, str, str, str], now: fl
 
 
 def missing(name: str) -> JournalError:
-    """Return what is raised where there is no such conversation."""
+    """Return the error for a conversation that does not exist."""
     return JournalError(f"there is no session {name}")
 
 

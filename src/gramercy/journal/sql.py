@@ -1,7 +1,7 @@
 """The journal on an SQL database: the life of calls as compare-and-set moves, for every dialect.
 
-What is decided here is decided inside a transaction that holds the call's row, and its event is written in
-the same one. How rows and events are written stands in `tables.py`.
+Every decision here is made inside a transaction that locks the call's row, and its event is written in the
+same transaction. How rows and events are written is in `tables.py`.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _AWAITING, _READY, _DENIED, _EXECUTING = State.AWAITING, State.READY, State.DENI
 _REQUESTED, _FAILED, _IN_DOUBT = State.REQUESTED, State.FAILED, State.IN_DOUBT
 _DECISIONS = frozenset({_READY, _DENIED})
 _DANGEROUS = "dangerous"
-# By this the database sees that it can use the index of calls that are not done.
+# With this condition the database can use the index of calls that are not done.
 UNDONE = "state <> 'done'"
 T = TypeVar("T")
-# Long enough for a process that is starved or a database that restarts to renew it, twice over; a person who
-# waits for a dead worker elsewhere waits no longer than this.
+# Long enough for a starved process or a restarting database to renew it twice over. A person who waits for a
+# dead worker on another machine waits no longer than this.
 LEASE_SECONDS = 30.0
-# A call of a process that cannot be judged from here and never came further: after a day, it never will.
+# A call of a process that cannot be checked from here, and that never moved on: after a day it never will.
 FORGOTTEN_SECONDS = 86_400.0
 
 
 class SqlJournal(Tables):
-    """What both stores share; a dialect adds connections, transactions, errors and a doorbell."""
+    """The part that both stores share; a dialect adds connections, transactions, errors and a doorbell."""
 
-    # What a person was asked or has decided must outlive a power cut, and so must that a call may have run.
+    # A question to a person, their decision, and the fact that a call may have run must outlive a power cut.
     LASTING = frozenset({_AWAITING, _READY})
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.owner = owners.new_owner()
-        # The fences of the calls that run here, by key.
+        # The fences of the calls that run in this process, by key.
         self._claims: dict[int, int] = {}
-        # Ends of calls that could not be recorded, by key; to be recorded as soon as that is possible.
+        # Ends of calls that could not be recorded, by key. They are recorded as soon as that is possible.
         self._owed: dict[int, tuple[State, Facts]] = {}
         self._renewer: Signal | None = None
 
@@ -63,7 +63,7 @@ class SqlJournal(Tables):
         """Record a new call; return its key."""
         is_lasting = state in self.LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
         self._settle()
-        # Together, so that the thread that renews the lease never sees a call that runs without its claim.
+        # Under one lock: the thread that renews the lease must never see a running call without its claim.
         with self._lock:
             key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
             if state is _EXECUTING:
@@ -71,7 +71,7 @@ class SqlJournal(Tables):
         return key
 
     def move(self, key: int, state: State, facts: Facts = NOTHING, *, expected: Sequence[State] = ()) -> None:
-        """Record that a call has come to a state; MovedError if it is not in one that leads there."""
+        """Record that a call has reached a state; MovedError if its present state does not lead there."""
         if state is _EXECUTING:
             self._take(key, facts, expected)
             return
@@ -88,7 +88,7 @@ class SqlJournal(Tables):
             raise refusal
 
     def claim(self, key: int, facts: Facts = NOTHING) -> int:
-        """Take a call that is ready to run it; return the fence."""
+        """Take a ready call in order to run it; return the fence."""
         return self._take(key, facts, ())
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
@@ -101,7 +101,7 @@ class SqlJournal(Tables):
         self._write(lambda: self._deliver(key), is_lasting=False)
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
-        """Look after calls whose process is gone, and those whose time to be decided is over."""
+        """Recover calls whose process has ended, and deny those whose time to be decided is over."""
         self._settle()
         if not self._read(lambda: self._stale(self._now())):
             return []
@@ -114,11 +114,11 @@ class SqlJournal(Tables):
         return found[0] if found else None
 
     def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
-        """Return the latest call of this identity that is not over, or whose answer nobody has got."""
+        """Return the latest call of this identity that is not over or whose answer was not delivered."""
         return self._read(lambda: self._found(identity, delivered=delivered)) if identity else None
 
     def _found(self, identity: str, *, delivered: bool) -> CallRecord | None:
-        # The index leaves out calls without an identity, and is used where the statement says so too.
+        # The index leaves out calls without an identity. It is used only if the statement does so too.
         wanted = "identity = ? AND identity <> ''"
         if not delivered:
             wanted += " AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
@@ -137,7 +137,7 @@ class SqlJournal(Tables):
         below: int = 0,
         most: int = 1_000,
     ) -> list[CallRecord]:
-        """Return how calls stand, latest first; `below` is the key from which to go on."""
+        """Return how calls stand, latest first; with `below`, only calls with smaller keys."""
         wanted: list[str] = [f"state IN ({marks(states)})"] if states else []
         if states and State.DONE not in states:
             wanted.append(UNDONE)
@@ -157,11 +157,11 @@ class SqlJournal(Tables):
         return self._read(lambda: self._records(" AND ".join(wanted) or "key > 0", values, most))
 
     def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
-        """Return the moves of all calls or of one, oldest first; `after` is how many to leave out."""
+        """Return the moves of all calls or of one, oldest first; `after` is how many to skip."""
         return self._read(lambda: self._entries(key, most, after))
 
     def close(self) -> None:
-        """Let go of the connection; calls that run are left to `recover`."""
+        """Close the connection. Calls that still run are left to `recover`."""
         self._settle()
         with self._lock:
             owners.leave(self.owner)
@@ -171,12 +171,12 @@ class SqlJournal(Tables):
 
     @abstractmethod
     def bell(self) -> Bell:
-        """Return what rings after each move of any process."""
+        """Return a bell that rings after each move of any process."""
 
     @property
     @abstractmethod
     def run_directory(self) -> Path | None:
-        """Where processes of this machine that use this journal have their sockets."""
+        """The directory for the sockets of the processes of this machine that use this journal."""
 
     # What happens inside a transaction.
 
@@ -198,21 +198,21 @@ class SqlJournal(Tables):
         calls = (call, None)
         texts = [kept_text(told, calls[step]) for step, (_, told) in enumerate(moves)]
         if state not in MOVES:
-            # It was refused at once, and is over.
+            # It was refused at once, so it is over.
             texts = self.masking(call.tool, texts)
         for step, (each, told) in enumerate(moves):
             self._tell((key, step + 1), each, now, told, call=calls[step], kept=texts[step])
         return key
 
     def _check_unique(self, identity: str) -> None:
-        """Refuse a call that somebody else has begun; others who begin it wait until this is written."""
+        """Refuse a call that exists already; other processes that begin it wait for this transaction."""
         self._alone_with(identity)
         found = self._found(identity, delivered=True)
         if found is not None:
             raise MovedError(f"it was begun as call {found.key} already", found)
 
     def _alone_with(self, identity: str) -> None:
-        """Keep others from beginning a call of this identity until the end of the transaction."""
+        """Keep other processes from beginning a call of this identity until the transaction ends."""
 
     def _note(self, call: NewCall, state: State, facts: Facts) -> None:
         now = self._now()
@@ -229,7 +229,7 @@ class SqlJournal(Tables):
         held, story = self._held(key, *story_of(key))
         row = _known(held, key, _EXECUTING)
         self._check(row, _EXECUTING, facts, expected)
-        # What was approved may have waited for days where others can write.
+        # An approved call may have waited for days in a database that other programs can write.
         check_story(row, *story)
         fence = row.fence + 1
         self._keep_lease(self._now())
@@ -239,13 +239,14 @@ class SqlJournal(Tables):
     def _move(
         self, key: int, state: State, facts: Facts, expected: Sequence[State] = ()
     ) -> MovedError | None:
-        """Make a move; return the refusal of an end that comes too late, which is recorded itself."""
-        # When a call is over, its secrets are masked. When it is approved, it must be what was recorded: the
-        # question may have waited for days where others can write.
+        """Make a move; return the refusal of an end that comes too late, which is itself recorded."""
+        # A finished call has its secrets masked. An approved call must be the one that was recorded: the
+        # question may have waited for days in a database that other programs can write.
         more = story_of(key) if state is _READY else () if state in MOVES else ((CONTENTS_OF, (key,)),)
         held, kept = self._held(key, *more)
         row = _known(held, key, state)
-        # Who expects a state does not speak for the run that was claimed here: a person resolves a doubt.
+        # A caller that names an expected state does not act for the run that was claimed here: a person
+        # resolves a doubt.
         own = 0 if expected else self._claims.get(key, 0)
         fence = (facts.fence or own) if state in FINAL else 0
         if fence and fence != row.fence:
@@ -259,14 +260,14 @@ class SqlJournal(Tables):
         return None
 
     def check(self, key: int) -> None:
-        """Raise ForgedRecordError unless what is held about a call that is not over is what was recorded."""
+        """Raise ForgedRecordError unless the rows of an unfinished call are what was recorded."""
         rows, *story = self._read(lambda: self._run_all((CALL_AT, (key,)), *story_of(key)))
         check_story(_known(CallRow._make(rows[0]) if rows else None, key, _AWAITING), *story)
 
     def _settle(self) -> None:
-        """Record ends that could not be recorded before; what still cannot stays owed."""
+        """Record ends that could not be recorded before; those that still cannot stay owed."""
         for key in list(self._owed):
-            # Another thread may be at it: that of the lease, or one that begins a call.
+            # Another thread may record it: the thread of the lease, or a thread that begins a call.
             owed = self._owed.pop(key, None)
             if owed is None:
                 continue
@@ -274,13 +275,13 @@ class SqlJournal(Tables):
             try:
                 self.move(key, state, facts)
             except MovedError:
-                # Another process has looked after the call, and that this end came is recorded.
+                # Another process has recovered the call, and the late end is recorded.
                 continue
             except JournalError:
                 return
 
     def _late(self, row: CallRow, state: State, facts: Facts) -> MovedError:
-        """Record the end of a run that another has taken over or that is in doubt; that changes nothing."""
+        """Record the late end of a run that was taken over or is in doubt; the call stays as it is."""
         reason = f"call {row.key} ended as {state.value} in a process that had lost it"
         told = Told(
             owner=self.owner,
@@ -324,7 +325,7 @@ class SqlJournal(Tables):
         now = self._now()
         after = row.moved(state, facts, now)._replace(**changed)
         if row.state == _IN_DOUBT.value:
-            # The caller was told that nobody knows; now there is an answer.
+            # The caller was told that the outcome is unknown; now there is an answer to deliver.
             after = after._replace(delivered=0)
         self._change_call(row, after)
         tool, is_awaited = ("", False) if state in MOVES else (row.tool, bool(row.identity))
@@ -351,7 +352,7 @@ class SqlJournal(Tables):
         return [row for row in rows if _is_stale(row, now, is_alive=alive[row.owner])]
 
     def _is_alive(self, owner: str, now: float) -> bool | None:
-        """Tell whether a process lives, by its id or its lease; None where neither can tell."""
+        """Tell whether a process lives, by its id or its lease; None if neither can tell."""
         if owner == self.owner:
             return True
         here = self._is_alive_here(owner)
@@ -361,14 +362,14 @@ class SqlJournal(Tables):
         return found[0][0] > now if found else None
 
     def _is_alive_here(self, owner: str) -> bool | None:
-        """Tell whether a process of this machine lives; None if it is of another."""
+        """Tell whether a process of this machine lives; None if it belongs to another machine."""
         return owners.is_alive(owner)
 
     def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
         try:
             return super()._write(work, is_lasting=is_lasting)
         except BaseException:
-            # The lease may have been renewed in what was given up.
+            # The transaction that was rolled back may have renewed the lease.
             self._leased_until = 0.0
             raise
 
@@ -380,11 +381,11 @@ class SqlJournal(Tables):
                 ruling = Ruling(approved=False, by="", seal=row.seal, refuser="timeout")
                 self._advance(row, _DENIED, Facts(detail="nobody decided in time", ruling=ruling))
             elif state is _REQUESTED:
-                # It never ran, so that a caller who comes back makes a new one.
+                # It never ran, so a caller that returns makes a new call.
                 told = Facts(detail="its process ended before anybody was asked", failure="interrupted")
                 self._advance(row, _FAILED, told, delivered=1)
             else:
-                # The fence of the process that is gone, or only seems so, ends nothing any more.
+                # The process may only seem to be gone. With a new fence it can no longer end this call.
                 told = Facts(detail="the process that ran it is gone", fence=row.fence + 1)
                 after = _READY if is_idempotent(row.tool) else _IN_DOUBT
                 self._advance(row, after, told, fence=row.fence + 1)
@@ -392,7 +393,7 @@ class SqlJournal(Tables):
         return [row.key for row in stale]
 
     def _keep_lease(self, now: float) -> None:
-        """Tell other machines that this process lives, from before it runs something."""
+        """Tell other machines that this process lives, before it runs a call."""
         if self._leased_until - now < LEASE_SECONDS / 2:
             until = now + LEASE_SECONDS
             statement = (
@@ -407,7 +408,7 @@ class SqlJournal(Tables):
             Thread(target=_renew, args=arguments, name="gramercy-lease", daemon=True).start()
 
     def _renew(self) -> bool:
-        """Renew the lease while something runs here; False when nothing does."""
+        """Renew the lease while a call runs here; False when none does."""
         with self._lock:
             if not self._claims:
                 self._renewer = None
@@ -444,6 +445,6 @@ def _renew(journal: ref[SqlJournal], stopped: Signal) -> None:
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever the store meets
             if stopped.is_set():
                 return
-            # Another machine may now think that this process is gone; its fence keeps what it does apart.
+            # Another machine may now take this process for dead; the fence keeps its moves out.
             log.warning("the lease of this process was not renewed: %s", error)
         del found

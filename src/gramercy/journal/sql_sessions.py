@@ -1,4 +1,4 @@
-"""Conversations in the database of a journal, in the words of its dialect."""
+"""Conversations in the database of a journal, in the SQL of its dialect."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from gramercy.journal.words import Phrase
 
 T = TypeVar("T")
-# Messages that are read at once, where all of them are gone through.
+# Messages per page, when all messages are read.
 PAGE = 1_000
-# Conversations that are nested in others: twelve digits, each of them any sign.
+# Matches conversations that are nested in others: twelve digits, each any character.
 _NESTED_LIKE = f"%{NESTED}{'_' * 12}.%"
 _DATA = msgspec.json.Decoder(dict[str, Any])
 _SESSION = "s.id, s.title, s.agent, s.model, s.project, s.principal, s.at, s.changed_at, s.messages"
@@ -45,7 +45,7 @@ class SqlSessions(Sessions):
 
     def __init__(self, journal: Tables) -> None:
         self._journal = journal
-        # Of one room: the same connection and transactions.
+        # The journal is of the same package: share its connection and transactions.
         self._run, self._change = journal._run, journal._change  # noqa: SLF001
         self._insert = journal._insert  # noqa: SLF001
 
@@ -62,12 +62,12 @@ class SqlSessions(Sessions):
         row = msgspec.structs.astuple(new)
         names = "id, title, agent, model, project, principal, at, changed_at, messages, token"
         marks = ", ".join("?" * 10)
-        # Two programs may begin it at the same moment: one waits for the other's commit, and is told.
+        # Two programs may begin it at once: one waits for the other's commit, and learns that it lost.
         statement = f"INSERT INTO sessions ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"  # noqa: S608 - our own names
 
         def begin() -> bool:
             self._change(statement, (*row, secret))
-            # A transaction whose answer was lost is made again.
+            # After a lost answer the transaction is retried: the token tells whether we made the row.
             return bool(self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))[0][0] == secret)
 
         return self._write(begin)
@@ -77,7 +77,7 @@ class SqlSessions(Sessions):
         words, token = " ".join(words_of(said.text)), token_hex(12)
 
         def add() -> int:
-            # A transaction whose answer was lost is made again.
+            # After a lost answer the transaction is retried: the token tells whether the message was added.
             made = self._run("SELECT number FROM messages WHERE token = ?", (token,))
             if made:
                 return int(made[0][0])
@@ -105,15 +105,15 @@ class SqlSessions(Sessions):
         return SessionRecord(*rows[0]) if rows else None
 
     def secret(self, name: str) -> str:
-        """Return what only this conversation has."""
+        """Return the secret of this conversation."""
         rows = self._read("SELECT token FROM sessions WHERE id = ?", (name,))
         if not rows:
             raise missing(name)
         return str(rows[0][0])
 
     def unsettled(self, name: str, beginning: str) -> str:
-        """Return the latest identity with this beginning of a call that is not over or not delivered."""
-        # Calls are found by their session; a comparison of beginnings uses no index in every locale.
+        """Return the latest identity with this prefix among calls that are not over or not delivered."""
+        # Find calls by their session: not in every locale does a comparison of prefixes use an index.
         statement = (
             "SELECT identity FROM calls "
             "WHERE session IN (SELECT id FROM sessions WHERE substr(id, 1, ?) = ?) "
@@ -155,7 +155,7 @@ class SqlSessions(Sessions):
         return [Found(session, said, excerpt(said.text, phrases)) for session, said in found]
 
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
-        """Give what assistants said, page by page."""
+        """Yield the answers and summaries of assistants, page by page."""
         wanted, values = _wanted({"m.session = ?": session, "m.at >= ?": since})
         statement = (
             f"SELECT m.key, {_MESSAGE} FROM messages m WHERE m.key > ? AND m.role IN {ANSWERING}{wanted} "  # noqa: S608 - our own names
@@ -183,7 +183,7 @@ class SqlSessions(Sessions):
         return self._write(cut)
 
     def remove(self, name: str) -> bool:
-        """Remove a conversation, all that was said in it and in those nested in it."""
+        """Remove a conversation, its messages and those nested in it."""
 
         def remove() -> bool:
             there = False
@@ -207,13 +207,13 @@ class SqlSessions(Sessions):
 
 
 def _wanted(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the conditions that were given a value, and the values."""
+    """Return the conditions of the filters that have a value, and the values."""
     given = {condition: value for condition, value in filters.items() if value}
     return "".join(f" AND {condition}" for condition in given), list(given.values())
 
 
 def _asked(phrase: Phrase, words: Mapping[str, str]) -> str:
-    """Write a phrase in the language of the index; words have letters and digits alone."""
+    """Write a phrase in the query language of the index; words have only letters and digits."""
     *first, last = phrase.words
     parts = [words["one_word"].format(word) for word in first]
     parts.append(words["open_word" if phrase.is_open else "one_word"].format(last))

@@ -1,7 +1,7 @@
 """The journal in an SQLite file: for the processes of one person on one machine.
 
 A file that cannot be read as a database is set aside under another name, never overwritten, and a new one is
-begun. What is recorded is in the file or its write-ahead log when a method returns.
+begun. When a method returns, its record is in the file or in the write-ahead log.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("gramercy.journal")
-# Longer than any transaction of ours takes on a busy machine, shorter than a client waits for an answer.
+# Longer than our transactions take on a busy machine, shorter than a client waits for an answer.
 BUSY_SECONDS = 10.0
-# SQLite waits longer each time it finds the file locked, up to 100 ms, so that of several writers one waits
-# for seconds. It is to wait a little only, and we try again.
+# SQLite waits longer each time it finds the file locked, up to 100 ms, so that one of several writers waits
+# for seconds. So let SQLite wait only briefly, and retry here.
 SHORT_WAIT_MS = 3
-# Every commit writes whole pages, one for each table and index it touches; a row has some hundred bytes.
+# Every commit writes whole pages, one for each table and index it touches; a row has a few hundred bytes.
 PAGE_BYTES = 2_048
-# Pages of the log before they are written into the file, which costs two fsyncs: 8 MB, some 500 calls.
+# Pages in the log before a checkpoint, which costs two fsyncs, writes them to the file: 8 MB, some 500 calls.
 CHECKPOINT_PAGES = 4_000
-# While somebody reads for long, as to verify, the log grows; then it is cut to this.
+# The log grows while a process reads for long, for instance to verify; then it is truncated to this.
 LARGEST_LOG = 32 << 20
-# By what the file is known as ours: "gram", in the place that SQLite has for it.
+# Marks the file as ours: "gram", in the header field that SQLite has for it.
 APPLICATION = int.from_bytes(b"gram")
 MAGIC = b"SQLite format 3\0"
-# What ANALYZE makes is SQLite's own.
+# The tables of ANALYZE are SQLite's own.
 _OBJECTS = "SELECT type, name, tbl_name FROM sqlite_master WHERE name NOT LIKE 'sqlite!_stat%' ESCAPE '!'"
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _REASONS = {
@@ -59,17 +59,17 @@ _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a database",
 }
 _open_here: WeakSet[SqliteJournal] = WeakSet()
-# Of the threads of this process one opens a journal at a time: that which makes the file closes it again, and
-# nobody may be connected to it by then.
+# Only one thread of this process opens a journal at a time: the thread that creates the file closes its
+# descriptor again, which would end the locks of any connection that another thread has opened meanwhile.
 _opening = Lock()
-# Connections that a fork has copied. To close them would do things to files that are the parent's.
+# Connections that a fork has copied. Closing them would act on the parent's files.
 _inherited: list[object] = []
 
 
 class SqliteJournal(SqlJournal):
     """A journal in a file that only its owner can read, with a write-ahead log beside it.
 
-    `set_aside` is where a damaged file went that was found instead; without `sets_aside` it is refused.
+    If a damaged file was found, `set_aside` is its new path; without `sets_aside` it is refused.
     """
 
     OLDEST_FIRST = "e.rowid"
@@ -98,25 +98,25 @@ class SqliteJournal(SqlJournal):
         _open_here.add(self)
 
     def bell(self) -> Bell:
-        """Return what rings after each commit of any process."""
+        """Return a bell that rings after each commit of any process."""
         return self._doorbell.bell()
 
     @property
     def run_directory(self) -> Path:
-        """Where processes that use this file have their sockets."""
+        """The directory for the sockets of processes that use this file."""
         return run_directory(self.path)
 
     def _ring(self) -> None:
         self._doorbell.ring()
 
     def _version(self) -> int:
-        """Return what differs after a commit of another connection; called by the thread behind the bells."""
-        # A connection that is closed by another thread while it looks takes the process with it.
+        """Return a value that changes after a commit of another connection, for the thread of the bells."""
+        # If another thread closes the connection during the query, the process crashes.
         with self._watching:
             if self._watcher is None:
                 if self._is_closed:
                     raise JournalError(f"the journal {self.where} is closed")
-                # That of a connection that never writes: it does not see its own commits as changes.
+                # Use a connection that never writes: a connection does not see its own commits as changes.
                 self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
             found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
             return found
@@ -127,7 +127,7 @@ class SqliteJournal(SqlJournal):
         """Open the file, or set it aside and open a new one if it is damaged."""
         self._check_regular()
         for _ in range(3):
-            # Nobody may be connecting to a file that is renamed: SQLite finds the log by its name.
+            # No process may be connecting while the file is renamed: SQLite finds the log by its name.
             with _opening, self._locked(fcntl.LOCK_SH):
                 inode = self._prepare_file()
                 damage = self._damage_found()
@@ -140,15 +140,15 @@ class SqliteJournal(SqlJournal):
         raise JournalError(f"the journal {self.where} is damaged again and again; look at the disk")
 
     def _check_regular(self) -> None:
-        """Refuse what is no file before anything is made beside it."""
+        """Refuse what is not a regular file before anything is created beside it."""
         if told := what_instead(self.path):
             raise JournalError(f"the journal {self.path} cannot be used: {told}; name another file")
 
     def _prepare_file(self) -> int:
-        """Make the file, readable for its owner only, if it is not there; return its inode."""
+        """Create the file, readable only for its owner, if it does not exist; return its inode."""
         try:
-            # One that is there is not opened: closing it would end the locks of all connections of this
-            # process, and another process would remove the log in which they write.
+            # Do not open an existing file: closing it would end the locks of all connections of this process,
+            # and another process would then remove the log that they write to.
             try:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             except FileExistsError:
@@ -158,7 +158,7 @@ class SqliteJournal(SqlJournal):
             raise JournalError(f"the journal {self.path} cannot be written: {reason_of(error)}") from error
 
     def _damage_found(self) -> sqlite3.Error | None:
-        """Connect; return what is wrong with a file that cannot be read as a database."""
+        """Connect; return the error of a file that cannot be read as a database."""
         try:
             self._connection = sqlite3.connect(
                 self.path,
@@ -187,7 +187,7 @@ class SqliteJournal(SqlJournal):
         self._check_kind()
         self._make_private()
         self._use_log()
-        # What is masked or deleted is overwritten with zeros; else it could be read in the file.
+        # Masked and deleted contents are overwritten with zeros; otherwise they could be read in the file.
         self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
@@ -196,7 +196,7 @@ class SqliteJournal(SqlJournal):
 
     def _check_kind(self) -> None:
         """Refuse the database of another program, and look closely where damage was met before."""
-        # In this order, for one that is being made gets both in one transaction.
+        # In this order, since a file that is being created gets both in one transaction.
         ((tables,),) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master")
         ((kind,),) = self._connection.execute("PRAGMA application_id")
         if kind != APPLICATION and (kind or tables):
@@ -211,7 +211,7 @@ class SqliteJournal(SqlJournal):
             suspect.unlink(missing_ok=True)
 
     def _make_private(self) -> None:
-        """Let only its owner read a journal, which may have come back from a backup; tell who could write."""
+        """Let only its owner read a journal, which may come from a backup; warn if others could write it."""
         found = self.path.stat()
         if found.st_uid != os.getuid():
             raise JournalError(
@@ -230,15 +230,15 @@ class SqliteJournal(SqlJournal):
             log.warning("the journal %s is in a directory that %s", self.path, told)
 
     def _mistaken(self, text: str) -> JournalError:
-        """Return what is told about a file that was named by mistake, which is left as it was found."""
-        # Nobody can have that file open as a journal, so nobody relies on the lock; but one that was there
-        # before is another program's.
+        """Return the error for a file that was named by mistake; the file is left as it was found."""
+        # No process can have that file open as a journal, so no process relies on the lock. A lock file that
+        # existed before belongs to another program.
         if self._has_new_lock:
             self._lock_path.unlink(missing_ok=True)
         return JournalError(text)
 
     def _use_log(self) -> None:
-        """Have a write-ahead log; of several processes that make the file at once, one waits for another."""
+        """Use a write-ahead log; of several processes that create the file at once, one waits for another."""
         ends = monotonic() + self._busy_seconds
         while True:
             try:
@@ -256,7 +256,7 @@ class SqliteJournal(SqlJournal):
         if known and not schema.missing(known, self.where):
             return
         run = self._connection.execute
-        # The default of SQLite lets this outlive a power cut. What fails is rolled back by closing.
+        # With SQLite's default this outlives a power cut. A failure is rolled back by closing the connection.
         run("BEGIN IMMEDIATE")
         run(schema.REGISTER)
         for name in schema.missing(self._migrations(), self.where):
@@ -273,7 +273,7 @@ class SqliteJournal(SqlJournal):
         return [name for (name,) in self._connection.execute("SELECT name FROM migrations")]
 
     def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
-        """Name what the file has beside what the migrations make, as a database made now has it."""
+        """Name the objects of the file that a new database does not have after the migrations."""
         known = [name for (name,) in ask("SELECT name FROM migrations", ())]
         with closing(sqlite3.connect(":memory:")) as plain:
             plain.execute(schema.REGISTER)
@@ -292,11 +292,11 @@ class SqliteJournal(SqlJournal):
 
     @property
     def _suspect(self) -> Path:
-        """The mark that damage was met while the journal was used: opening looks at all of it then."""
+        """The mark that damage was met while the journal was used: the next opening checks the whole file."""
         return self.path.with_name(f"{self.path.name}.suspect")
 
     def _put_aside(self, inode: int, error: sqlite3.Error) -> None:
-        """Rename a damaged file with its log, unless another process has done it meanwhile."""
+        """Rename a damaged file with its log, unless another process has already done it."""
         with self._locked(fcntl.LOCK_EX):
             if not self.path.exists() or self.path.stat().st_ino != inode:
                 return
@@ -309,7 +309,7 @@ class SqliteJournal(SqlJournal):
                 with suppress(FileNotFoundError):
                     os.rename(f"{self.path}{ending}", f"{self.set_aside}{ending}")  # noqa: PTH104 - endings of names
             self._suspect.unlink(missing_ok=True)
-            # Of what was known before nothing is in the new one.
+            # The new file has none of the events known before.
             self._known = None
             self._remark = f"a damaged journal was set aside as {self.set_aside.name}"
         log.warning(
@@ -326,7 +326,7 @@ class SqliteJournal(SqlJournal):
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        """Keep the file where it is while it is opened, or others away while it is set aside."""
+        """Keep the file in place while it is opened, or other processes away while it is set aside."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._has_new_lock = self._has_new_lock or not self._lock_path.exists()
@@ -354,7 +354,7 @@ class SqliteJournal(SqlJournal):
             return work()
 
     def _look_around(self) -> None:
-        """Open the file again after a fork, and where it or its log was removed, replaced or damaged."""
+        """Reopen the file after a fork, or if the file or its log was removed, replaced or damaged."""
         if self._pid != os.getpid():
             self._open()
             return
@@ -368,11 +368,11 @@ class SqliteJournal(SqlJournal):
             self._reopen(loss)
 
     def _reopen(self, loss: Loss) -> None:
-        """Close files that were unlinked or replaced, and go on with those that are there."""
+        """Close files that were unlinked or replaced, and continue with the present ones."""
         told = loss.value
         if loss is Loss.LOG and self._files.is_log_free():
-            # What was committed is in the log that was removed, which is still open here: into the file with
-            # it, before a process that opens the file now goes on without it.
+            # Committed rows are in the removed log, which is still open here. Write them into the file before
+            # another process opens the file and continues without them.
             with _opening, self._locked(fcntl.LOCK_EX), suppress(sqlite3.Error):
                 ((busy, *_),) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 told += "" if busy else "; all that was in it was written back"
@@ -382,8 +382,8 @@ class SqliteJournal(SqlJournal):
         self._open()
 
     def _let_go(self) -> None:
-        # SQLite shares its locks among the connections of a process: as long as one is open, all use the
-        # files that it found.
+        # SQLite shares its locks among the connections of a process: while one is open, all use the files
+        # that it found.
         with self._watching:
             watcher, self._watcher = self._watcher, None
             if watcher is not None:
@@ -402,13 +402,13 @@ class SqliteJournal(SqlJournal):
         try:
             return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            # In a transaction of ours nobody else writes.
+            # Retry only outside of a transaction: inside our own, no other connection writes.
             if _code(error) == sqlite3.SQLITE_BUSY and not self._connection.in_transaction:
                 return self._run_patiently(statement, values)
             raise self._told(error) from error
 
     def _run_patiently(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
-        """Run a statement that finds the file locked, again and again for a while."""
+        """Retry a statement that finds the file locked, until the time is over."""
         ends = monotonic() + self._busy_seconds
         while True:
             try:
@@ -416,7 +416,7 @@ class SqliteJournal(SqlJournal):
             except sqlite3.Error as error:
                 if _code(error) != sqlite3.SQLITE_BUSY or monotonic() > ends:
                     raise self._told(error) from error
-            # Not all at the same moments.
+            # A random pause, so that the writers do not all retry at the same moment.
             sleep(os.urandom(1)[0] / 255 * SHORT_WAIT_MS / 1_000)
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
@@ -432,7 +432,7 @@ class SqliteJournal(SqlJournal):
             raise self._told(error) from error
 
     def _wipe(self) -> None:
-        # The log still has the pages as they were before.
+        # The log still has the old versions of the pages.
         self._run("PRAGMA wal_checkpoint(TRUNCATE)", ())
 
     def _disconnect(self) -> None:
@@ -445,7 +445,7 @@ class SqliteJournal(SqlJournal):
         self._connection.close()
 
     def _told(self, error: sqlite3.Error) -> JournalError:
-        """Say what is wrong with the journal and what to do about it."""
+        """Return an error that says what is wrong with the journal and how to fix it."""
         if self._is_closed:
             return JournalError(f"the journal {self.where} is closed")
         code = _code(error)
@@ -455,13 +455,13 @@ class SqliteJournal(SqlJournal):
         return JournalError(f"the journal {self.where} cannot be used: {reason} ({error})")
 
     def _meet_damage(self) -> None:
-        """Have the next opening look at all of the file, and the next call open it."""
+        """Have the next opening check the whole file, and the next call reopen it."""
         with suppress(OSError):
             self._suspect.touch()
         self._files.is_damaged = True
 
     def _be_born(self) -> None:
-        """Begin anew in the child of a fork: locks, connections and calls that run are the parent's."""
+        """Start over in the child of a fork: locks, connections and running calls belong to the parent."""
         _inherited.extend((self._connection, self._watcher, self._doorbell))
         self._lock = RLock()
         self._watcher, self._renewer = None, None
@@ -483,7 +483,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    # The lower eight bits; those above tell it more closely.
+    # The lower eight bits are the primary code; the upper bits are details.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from gramercy.journal.tables import Tables
 
-# A megabyte or two at a time.
+# A page of this many rows is one or two megabytes.
 PAGE = 5_000
-# The index is of the keys above 0; said last, since SQLite begins at the first bound that it reads.
+# The index covers the keys above 0. That bound comes last: SQLite starts at the first bound that it reads.
 _MOVES = (
     "SELECT e.key, e.step, k.tool, k.at, e.state, e.at, e.facts FROM events e JOIN calls k ON k.key = e.key "
     "WHERE (e.key, e.step) > (?, ?) AND e.key > 0 ORDER BY e.key, e.step LIMIT ?"
@@ -26,7 +26,7 @@ _MOVES = (
 
 
 class _Told(msgspec.Struct, gc=False):
-    """What is counted of the facts of an event; the rest, which is most of it, is not even decoded."""
+    """The counted facts of an event; most of an event is other facts, which are not decoded."""
 
     approved: bool | None = None
     refuser: str = ""
@@ -39,10 +39,10 @@ _read_told = msgspec.json.Decoder(_Told).decode
 
 
 class ToolFigures(msgspec.Struct, frozen=True):
-    """What became of the calls of one tool, on one day or on all; times in milliseconds, waits in seconds.
+    """How the calls of one tool ended, on one day or on all; times in milliseconds, waits in seconds.
 
-    `success_rate` is of the calls that ran to an end. An approval is what a person or a program decided;
-    `failures` and `refusals` count by class and by who refused.
+    `success_rate` is the share among the calls that ran to an end. An approval is a decision of a person or a
+    program. `failures` counts by class, `refusals` by the kind of refuser.
     """
 
     tool: str
@@ -65,7 +65,7 @@ class ToolFigures(msgspec.Struct, frozen=True):
 
 
 class _Tally:
-    """What is counted of one tool."""
+    """The counts of one tool."""
 
     __slots__ = ("failures", "refusals", "size", "states", "times", "waits")
 
@@ -84,7 +84,7 @@ class _Tally:
             if state == State.AWAITING:
                 asked = at
             elif told.approved is not None and asked and told.refuser != "timeout":
-                # A clock that was set back between the two must not make it negative.
+                # The wait must not be negative if the clock was set back in between.
                 self.waits.append(max(0.0, at - asked))
                 asked = 0.0
         state, _, told = moves[-1]
@@ -142,7 +142,7 @@ def tool_figures(
 def _calls(journal: Tables, since: float) -> Iterator[tuple[str, float, list[tuple[str, float, _Told]]]]:
     """Return tool, time and moves of each call, in the order of keys."""
     with journal.looking() as ask:
-        # Keys are given in the order of time.
+        # Keys grow with time.
         ((first,),) = ask("SELECT COALESCE(MIN(key), 0) FROM calls WHERE at >= ?", (since,))
         last: tuple[Any, Any] = (first - 1, _LAST_STEP)
         call: tuple[int, str, float] = (0, "", 0.0)

@@ -1,7 +1,6 @@
-"""Whether what the journal holds about one call is what was recorded, before that call is run.
+"""Check, before a call runs, that the journal's rows about it are what was recorded.
 
-This is a look at one call and at its neighbours in the chain, made in microseconds; the whole journal is
-proved by `verify.py`.
+This checks one call and its neighbours in the chain, in microseconds; `verify.py` proves the whole journal.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from gramercy.journal.chain import Told
     from gramercy.journal.tables import CallRow, Statement
 
-# Each with what the event before it is, and what the event or the head after it says: in one statement, since
-# the chains of other processes grow between two.
+# Each event with the hash of the event before it, and the `previous` of the event after it or the hash of the
+# head. It is one statement, since the chains of other processes grow between two.
 _EVENTS = (
     "SELECT e.*, b.hash, COALESCE(a.previous, h.hash) FROM events e "
     "LEFT JOIN events b ON b.chain = e.chain AND b.number = e.number - 1 "
@@ -32,7 +31,7 @@ _NAMES = ("call_id", "tool", "level", "principal", "client", "session", "project
 
 
 def story_of(key: int) -> tuple[Statement, Statement]:
-    """Return what `check_story` wants to know, to be asked while the row of the call is held."""
+    """Return the statements that `check_story` needs, to be run while the row of the call is locked."""
     return (_EVENTS, (key,)), (_CONTENTS, (key,))
 
 
@@ -52,7 +51,7 @@ def check_story(row: CallRow, found: Sequence[Sequence[Any]], texts: Sequence[Se
 
 
 def _check_event(event: Event, before: str | None, after: str | None) -> None:
-    """Look at the hash of an event, at that of the one before it, and at what the one after it says."""
+    """Check the hash of an event, the hash of the event before it, and the link of the event after it."""
     place = f"event {event.chain}.{event.number}"
     if event_hash(*event[:-1]) != event.hash:
         raise _forged(event.key, f"{place} was changed")
@@ -63,7 +62,7 @@ def _check_event(event: Event, before: str | None, after: str | None) -> None:
 
 
 def _check_steps(row: CallRow, events: list[Event]) -> None:
-    """Compare how the call stands with the moves that were recorded."""
+    """Compare the record of the call with its recorded moves."""
     before: State | None = None
     for number, event in enumerate(events, 1):
         if event.step != number or event.state not in MOVES.get(before, ()):
@@ -77,7 +76,7 @@ def _check_steps(row: CallRow, events: list[Event]) -> None:
 
 
 def _check_decision(row: CallRow, events: list[Event]) -> None:
-    """Look whether a call that was asked about was approved, by a decision that names the question."""
+    """Check that a call with a question was approved, by a decision that names the question."""
     seal = ""
     for event in events:
         told = read_told(event.facts)
@@ -90,7 +89,7 @@ def _check_decision(row: CallRow, events: list[Event]) -> None:
 
 
 def _approves(told: Told, seal: str) -> bool:
-    # With a fence it is ready again after its process died, and was approved before.
+    # With a fence it is ready again after its process died, and it was approved before.
     return bool(told.fence) or (told.approved is True and told.named == seal)
 
 

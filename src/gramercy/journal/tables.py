@@ -1,8 +1,8 @@
-"""The tables of a journal: how calls, events and contents stand there, one transaction at a time.
+"""The tables of a journal: calls, events and contents, written one transaction at a time.
 
 A dialect (`sqlite.py`, `postgres.py`) gives connections, transactions and errors. Statements have `?` for
-parameters. All that is written through one object belongs to one chain, opened with its first event. What a
-call may do next is not known here.
+parameters. All events written through one object belong to one chain, which its first event opens. This
+module does not know what a call may do next.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import Facts
 
-    # With its parameters.
+    # SQL with its parameters.
     Statement = tuple[str, Sequence[Any]]
 
 T = TypeVar("T")
 log = logging.getLogger("gramercy.journal")
-# Parameters in one statement: every SQLite takes 999.
+# Parameters in one statement: every build of SQLite takes 999.
 MOST_PARAMETERS = 500
-# A caller who has not come back for an answer with secrets in it after a week gets it with dots.
+# If a caller has not returned for an answer with secrets after a week, it gets the masked answer.
 LONGEST_AWAITED = 7 * 86_400.0
 _TEXTS = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
-# PostgreSQL takes no NUL in a text, UTF-8 no half of a surrogate pair.
+# PostgreSQL takes no NUL in a text, and UTF-8 no half of a surrogate pair.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -81,7 +81,7 @@ class CallRow(NamedTuple):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its whole answer may be kept for a caller who comes back."""
+        """Whether its whole answer may be kept for a caller that returns."""
         return bool(self.identity) and not self.delivered and self.state not in MOVES
 
     def moved(self, state: State, facts: Facts, now: float) -> CallRow:
@@ -114,8 +114,8 @@ _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
 )
-# The ends of chains that have grown since the last one was opened, as the latest events tell: to go through
-# all would make a process wait after a busy day. A chain that is left out is told of when it has grown again.
+# The ends of chains that have grown since the last chain was opened, according to the latest events. Reading
+# all events would delay a process after a busy day. A chain left out is included when it has grown again.
 _GROWN = (
     "SELECT chain, number, hash FROM chains WHERE chain = ? OR chain IN (SELECT chain FROM "
     "(SELECT e.chain, e.at FROM events e ORDER BY {} LIMIT 2000) AS latest WHERE at >= ?) ORDER BY chain"
@@ -131,16 +131,16 @@ _ENTRIES = (
 class Tables(ABC):
     """The tables in one database. A dialect fills in the methods at the end."""
 
-    # What follows a SELECT so that nobody else changes its rows before the commit.
+    # Follows a SELECT and locks its rows until the commit.
     LOCKING = ""
-    # The same, without those that somebody else is changing now.
+    # The same, but skips rows that another transaction has locked.
     SKIPPING = ""
-    # Begins a transaction that only reads, and sees one state all the time.
+    # Begins a transaction that only reads and sees one snapshot.
     LOOKING = "BEGIN"
-    # In which order events were written.
+    # The order in which events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
     LATEST_FIRST = "e.at DESC"
-    # In which words statements of the schema and of the sessions differ.
+    # The words in which statements of the schema and of the sessions differ.
     WORDS: Mapping[str, str]
 
     def __init__(self, where: str) -> None:
@@ -151,11 +151,11 @@ class Tables(ABC):
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
-        # The end that was last seen to be committed. A journal without it was put back to an older state.
+        # The last end that was seen to be committed. A journal without it was restored to an older state.
         self._known: Head | None = None
-        # What the audit should know of how this journal began.
+        # What the audit should know about the start of this journal.
         self._remark = ""
-        # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
+        # Secrets are masked when a call is over; until then the call may have to be run or decided on.
         self.masking = Masking()
 
     # Reading.
@@ -191,26 +191,26 @@ class Tables(ABC):
         if awaited:
             for key, kept in self._run(_ANSWERS.format(marks(awaited)), awaited):
                 stories[key][-1] = (stories[key][-1][0], kept)
-        # Without the steps that others have added since the rows were read.
+        # Leave out the steps that were added after the rows were read.
         return [_read_record(row, stories[row.key][: row.step]) for row in rows]
 
     def _held(self, key: int, *others: Statement) -> tuple[CallRow | None, list[list[Sequence[Any]]]]:
-        """Return the row of a call, which nobody else can change before the commit; None if there is none.
+        """Return the row of a call, locked until the commit; None if there is none.
 
-        With it the rows of other statements, which are run when that one is held.
+        Also return the rows of other statements, which are run once the row is locked.
         """
         rows, *found = self._run_all((CALL_AT + self.LOCKING, (key,)), *others)
         return (CallRow._make(rows[0]) if rows else None), found
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
-        # Without "> 0" the index, which leaves out what belongs to no call, would not be used.
+        # Without "> 0" the index, which leaves out events that belong to no call, would not be used.
         which, order = ("= ? AND e.key > 0", "e.step") if key else ("> ?", self.OLDEST_FIRST)
         rows = self._run(_ENTRIES.format(which, order), (key, most, after))
         return [_read_entry(row) for row in rows]
 
     @contextmanager
     def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
-        """Give a function that asks the database, always about the state of this moment."""
+        """Give a function that queries the database, always in the state of this moment."""
         with self._lock:
             self._run(self.LOOKING, ())
             try:
@@ -219,7 +219,7 @@ class Tables(ABC):
                 self._roll_back()
 
     def amend(self, state: str, work: Callable[[Callable[..., int]], Told | None]) -> None:
-        """Change contents as `work` does, and record what it tells about that, if anything."""
+        """Change contents as `work` does, and record the facts that it returns, if any."""
         self._write(lambda: self._amend(state, work), is_lasting=True)
         self._read(self._wipe)
 
@@ -251,11 +251,10 @@ class Tables(ABC):
         kept: str | None = None,
         earlier: Sequence[Sequence[Any]] | None = None,
     ) -> None:
-        """Add the event of a move at (key, step) and its contents, or what is `kept` of them.
+        """Add the event of a move at (key, step) and its contents, or the text in `kept`.
 
-        The tool is named when the call is over: then its secrets are masked, also those of `earlier` steps,
-        which are looked up if they were not. The whole answer is kept apart as long as a caller who may come
-        back awaits it.
+        `tool` is given when the call is over: then its secrets are masked, also those of `earlier` steps,
+        which are read if they are not given. The whole answer is kept apart while a caller may return for it.
         """
         kept = kept_text(facts, call) if kept is None else kept
         masked: dict[str, str] = {}
@@ -269,7 +268,7 @@ class Tables(ABC):
         self._link(place, state.value, at, told, salted(kept) if kept else None)
 
     def _tell_own(self, state: str, at: float, told: Told) -> None:
-        """Add an event that is no move: the journal did or refused something itself."""
+        """Add an event that is not a move: the journal itself did or refused something."""
         self._link((0, 0), state, at, text_of(told))
 
     def _link(
@@ -280,14 +279,14 @@ class Tables(ABC):
         self._append(head.number, *linked(head, *place, state, at, facts, digest), content)
 
     def _found_head(self) -> Head | None:
-        """Return the end of the chain as the database has it; it knows whether a commit has happened."""
+        """Return the end of the chain in the database, which tells whether a commit has happened."""
         found = self._run("SELECT chain, number, hash FROM chains WHERE chain = ?", (self._chain,))
         return Head(*found[0]) if found else None
 
     def _resumed_head(self) -> Head | None:
-        """Return the end of the chain that this writer had; None where it has to open one.
+        """Return the end of this writer's chain; None if it has to open a new one.
 
-        That is so at the beginning, and where what it has written is gone: then a new chain tells of it.
+        It opens one at the beginning, and if its events are gone; in that case the new chain says so.
         """
         known = self._known
         found = self._found_head() if self._chain else None
@@ -306,11 +305,11 @@ class Tables(ABC):
         return None
 
     def _open_anew(self, remark: str, *, is_same: bool) -> None:
-        """Have the next event open a new chain, which tells why; `is_same` if the journal goes on."""
+        """Have the next event open a new chain, which records why; `is_same` if it is the same journal."""
         self._head, self._chain, self._leased_until = None, 0, 0.0
         known = self._known
         if known is not None and not is_same:
-            # Of another journal: in this one its numbers mean nothing.
+            # The head is of another journal: its numbers mean nothing in this one.
             remark += f"; its chain {known.chain} ended with event {known.chain}.{known.number}, {known.hash}"
             self._known = None
         self._remark = remark
@@ -328,7 +327,7 @@ class Tables(ABC):
         return head
 
     def _append(self, number: int, event: Event, head: Head, content: Content | None = None) -> None:
-        """Write an event behind number `number` of its chain, and its contents."""
+        """Write an event after number `number` of its chain, and its contents."""
         if not self._put(event, content, (head.number, head.hash, head.chain, number)):
             raise JournalError(f"the chain of this process in {self.where} was changed by another")
         self._head = head
@@ -341,13 +340,13 @@ class Tables(ABC):
         return self._change_one(UPDATE_CHAIN, end)
 
     def _change_one(self, statement: str, values: Sequence[Any]) -> bool:
-        """Change one row; False if there is none. A dialect may leave it to the commit, which then fails."""
+        """Change one row; False if there is none. A dialect may defer it to the commit, which then fails."""
         return self._change(statement, values) == 1
 
     def _mask(
         self, place: tuple[int, int], tool: str, kept: str, found: Sequence[Sequence[Any]] | None
     ) -> tuple[str, dict[str, str]]:
-        """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
+        """Mask the secrets of a finished call; return its last contents, and digests of the earlier ones."""
         key, step = place
         if found is None:
             found = self._run(CONTENTS_OF, (key,)) if step > 1 else []
@@ -361,7 +360,7 @@ class Tables(ABC):
         return kept, changed
 
     def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
-        """Do something in one transaction; nothing of it is there unless all of it is."""
+        """Run `work` in one transaction: either all of it is committed or nothing."""
         with self._lock:
             head = self._head
             try:
@@ -378,7 +377,7 @@ class Tables(ABC):
         return done
 
     def _read(self, work: Callable[[], T]) -> T:
-        """Look something up; what is not found may be there a moment later."""
+        """Run `work` to read; a missing row may appear a moment later."""
         with self._lock:
             return work()
 
@@ -386,24 +385,24 @@ class Tables(ABC):
 
     @abstractmethod
     def strangers(self, ask: Callable[[str, Sequence[Any]], list[Sequence[Any]]]) -> list[str]:
-        """Name triggers, views and tables among ours that no migration has made: they could lie or act."""
+        """Name triggers, views and tables that no migration has created: they could forge rows or act."""
 
     def _now(self) -> float:
-        """Return the time of events, leases and expiry."""
+        """Return the time used for events, leases and expiry."""
         return time()
 
     def _wipe(self) -> None:  # noqa: B027 - a database may do that by itself
-        """Remove from the files what was deleted from the tables."""
+        """Remove deleted rows from the files of the database."""
 
     def _lock_chains(self) -> None:  # noqa: B027 - where one transaction at a time writes, nothing is to do
-        """Keep others from opening a chain until the commit."""
+        """Keep other writers from opening a chain until the commit."""
 
     def _ring(self) -> None:  # noqa: B027 - a server may tell of commits by itself
-        """Wake those who wait, after the commit; it never raises."""
+        """Wake the waiters after the commit; it never raises."""
 
     @abstractmethod
     def _start(self, *, is_lasting: bool) -> None:
-        """Begin a transaction that writes; its commit outlives a power cut if it is to last."""
+        """Begin a transaction that writes; with `is_lasting`, its commit outlives a power cut."""
 
     @abstractmethod
     def _commit(self) -> None:
@@ -411,7 +410,7 @@ class Tables(ABC):
 
     @abstractmethod
     def _roll_back(self) -> None:
-        """Give the transaction up, if there is one; never raises."""
+        """Roll the transaction back, if there is one; never raises."""
 
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
@@ -445,18 +444,18 @@ def new_row(call: NewCall, owner: str, now: float) -> CallRow:
 
 
 def over_row(call: NewCall, owner: str, now: float, state: State) -> CallRow:
-    """Return the row of a call that is noted when it is over, and was answered before."""
+    """Return the row of a call that is recorded when it is over and its answer was delivered."""
     return CallRow._make((0, *_names(call), state.value, 1, now, now, 0.0, 0.0, "", owner, 0, 1))
 
 
 def _names(call: NewCall) -> tuple[str, ...]:
-    # Written out, since every call comes by.
+    # Written out, since it runs for every call.
     who = (call.principal, call.client, call.session, call.project, call.identity)
     return (call.call_id, call.tool, call.level, *who)
 
 
 def writable(call: NewCall) -> NewCall:
-    """Return a call whose names every database can write; a client may have sent anything."""
+    """Return a call whose names every database can store; a client may have sent any text."""
     joint = f"{call.call_id}{call.principal}{call.client}{call.session}{call.project}"
     if joint.isascii() and "\0" not in joint:
         return call
@@ -471,7 +470,7 @@ def _read_record(row: CallRow, moves: Iterable[Sequence[Any]]) -> CallRecord:
     for number, (told, kept) in enumerate(moves):
         contents = read_kept(kept or "")
         now = read_facts(read_told(told), contents)
-        # Most calls are requested without further facts, and to compare is quicker than to join.
+        # Most calls are requested without further facts, and comparing is quicker than joining.
         facts = now if facts == NOTHING else joined(facts, now)
         if not number:
             arguments = contents.arguments or {}

@@ -1,6 +1,6 @@
-"""Texts of the journal: values written so that equal ones have equal texts, and what is shown of them.
+"""Texts of the journal: canonical encodings of values, and the texts that are shown.
 
-What is shown of a call outside of the journal goes through `without_secrets`.
+Every text about a call that is shown outside of the journal goes through `without_secrets`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgspec
 from gramercy.journal.forms import Runs, compiled, places, secret_at
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
-# What is looked at of a text that is shown without its secrets, so that megabytes of code cost nothing.
+# How much of a shown text is searched for secrets, so that megabytes of code cost nothing.
 LONGEST_SEARCHED = 4_000
 DOTS = "…"
-# What is told instead of the rest of a text with more places that look like secrets than are looked at.
+# Replaces the rest of a text with more places that look like secrets than are checked.
 CUT = "… (the rest, {:,} characters, is not kept: too many places look like secrets)"
 
 
 def canonical_text(value: Any) -> str:
-    """Write JSON values so that equal values have equal texts."""
+    """Encode JSON values so that equal values have equal texts."""
     try:
         return _encode_sorted(value).decode()
     except (OverflowError, UnicodeError):
-        # It cannot write an integer of more than 64 bits, nor half of a surrogate pair.
+        # msgspec cannot encode an integer of more than 64 bits, nor half of a surrogate pair.
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -37,7 +37,7 @@ def without_secrets(text: str, longest: int) -> str:
 
 def masked(text: str) -> str:
     """Return a text with dots for what looks like a secret."""
-    # The one letter of Unicode that two stand for in small letters would move all places after it.
+    # The lower case of this one letter has two characters, which would shift all later places.
     found, last = places(text, text.replace("\u0130", "I").lower())
     if not found:
         return text

@@ -1,6 +1,6 @@
-"""Check that a journal is as it was written: every event, chain and call, and what became of contents.
+"""Check that a journal is as it was written: every event, chain, call and deletion of contents.
 
-Takes rows, wherever they come from (a database, an exported file), and names what is wrong, the first first.
+Takes rows from any source (a database, an exported file) and reports what is wrong, in their order.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
     from gramercy.journal.chain import Told
 
-# One change can break much; a person reads the first and a few more.
+# One change can break many events; a person reads the first flaw and a few more.
 MOST_FLAWS = 20
-# No call moves more often; a forged number must not make the record of its moves gigabytes long.
+# No call moves more often. A forged number must not make the record of its moves gigabytes long.
 MOST_STEPS = 1_000
 _OWN = frozenset({OPENED, REDACTED, PRUNED, LATE})
 _TYPES = (int, int, int, int, str, float, str, str, str, str)
 _COLUMNS = len(_TYPES)
-# Four bits hold the state of a call; 0 is none.
+# Four bits hold the state of a call; 0 means no state.
 _BITS = 4
 _CODES = {state.value: number for number, state in enumerate(State, 1)}
 _STATES = {number: State(word) for word, number in _CODES.items()}
-# Characters of a hash, 128 bits: nobody finds another event with these.
+# Half of a hash, 128 bits: no other event with the same half can be found.
 _HALF = 32
 _ASKING = frozenset({State.AWAITING.value, State.READY.value, State.DENIED.value})
-# A whole call that is noted at once begins with its end.
+# A call that is recorded at once after it is over begins with its end.
 _FIRST = MOVES[None] | FINAL
 
 
@@ -64,8 +64,8 @@ class Flaw(NamedTuple):
 class Report(msgspec.Struct, frozen=True):
     """What a verification found. `digest` stands for the ends of all chains, which are `heads`.
 
-    Contents that are `unproven` are gone, and an old pruning that has not recorded which it deleted may have
-    deleted them. `remarks` is what processes have recorded about how they found the journal.
+    `unproven` contents are gone; an old pruning, which did not record the calls that it deleted, may have
+    deleted them. `remarks` are notes of processes about the state in which they found the journal.
     """
 
     events: int
@@ -85,7 +85,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Pruning(NamedTuple):
-    """What prunings have deleted: contents of calls that they name, and by old ones those before a time."""
+    """What prunings have deleted: contents of the calls that they name; old prunings name only a time."""
 
     before: float = 0.0
     keys: KeySet = KeySet()
@@ -99,10 +99,10 @@ class Pruning(NamedTuple):
 
 
 class Verifier:
-    """Takes the events of all chains, by chain and number, and tells at the end what is wrong.
+    """Takes the events of all chains, by chain and number, and reports at the end what is wrong.
 
-    `pruning` tells what prunings say, before their events come; an event must say it too. `anchors` are
-    events that were noted elsewhere, and must still be what they were.
+    `pruning` returns what prunings have deleted, before their events are read; an event must confirm it.
+    `anchors` are events that were noted elsewhere and must not have changed.
     """
 
     def __init__(self, pruning: Callable[[], Pruning] = Pruning, anchors: Iterable[Head] = ()) -> None:
@@ -111,29 +111,29 @@ class Verifier:
         self._heads: list[Head] = []
         self._events = 0
         self._chain, self._number, self._hash, self._first_hash = 0, 0, "", ""
-        # The states of each call, by step: one small number for most.
+        # The states of each call, by step: for most calls one small number.
         self._moves: dict[int, int] = {}
         self._questions: dict[tuple[int, int], str] = {}
         self._rulings: dict[tuple[int, int], Told] = {}
         self._find_pruning = pruning
         self._prunings_seen: list[Told] = []
         self._pruning: Pruning | None = None
-        # Contents that are not those of their events, by "key.step": what is there, and where.
+        # Contents that do not match their events, by "key.step": the digest that was found, and where.
         self._unlike: dict[str, tuple[str, Flaw]] = {}
         self._masked: set[tuple[str, str]] = set()
         self._deleted = self._unproven = 0
         self._remarks: list[str] = []
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
-        # The hashes of all events by chain, half of each, since openings tell of events of earlier chains.
+        # Half of the hash of every event, by chain, since openings name events of earlier chains.
         self._hashes: dict[int, bytearray] = {}
         self._halves = bytearray()
-        # What openings tell of the ends of other chains: "chain.number" and hash, and the first that does.
+        # The ends of other chains that openings name: "chain.number" and hash, and the first such opening.
         self._vouched: dict[tuple[str, str], str] = {}
 
     def add(self, row: Sequence[Any], *, with_contents: bool = True) -> None:  # noqa: C901 - see below
-        """Look at the next event; after its columns come salt and text of its contents, None if gone.
+        """Check the next event; after its columns come salt and text of its contents, None if deleted.
 
-        A million events come here, so the common case is written out, and calls only what hashes.
+        It runs for a million events, so the common case is written out and calls only the hash functions.
         """
         chain, number, key, step, state, at, facts, contents, previous, made, salt, text = row
         if tuple(map(type, row))[:_COLUMNS] != _TYPES:
@@ -161,13 +161,13 @@ class Verifier:
         if not key or (code and (state in _ASKING or '"masked":' in facts)):
             self._read_told(chain, number, key, step, facts)
         if contents and with_contents:
-            # A row that was edited may hold anything.
+            # A row that was edited may hold values of any type.
             found = "" if salt is None else content_digest(str(salt), str(text))
             if found != contents:
                 self._note_contents(chain, number, key, step, at, found)
 
     def _look_at_place(self, chain: int, number: int, key: int, state: str, previous: str) -> None:
-        """Look at an event that is not the next one of its chain."""
+        """Check an event that is not the next one of its chain."""
         if chain != self._chain:
             self._begin(chain, number, state, previous)
         elif number != self._number + 1:
@@ -208,12 +208,12 @@ class Verifier:
             self._flaws.append(Flaw(what, *numbers))
 
     def flaw(self, flaw: Flaw) -> None:
-        """Take in what was found elsewhere; it is told after what is wrong with the chains."""
+        """Add a flaw that was found elsewhere; it is reported after those of the chains."""
         if len(self._elsewhere) < MOST_FLAWS:
             self._elsewhere.append(flaw)
 
     def _look_at_state(self, chain: int, number: int, key: int, step: int, state: str) -> None:
-        """Look at an event that is no step of a call: the journal writes some of its own."""
+        """Check an event that is not a step of a call: the journal writes some of its own."""
         if key:
             self._flaw(f"there is no step {step!r} to {state!r}", chain, number, key)
         elif state not in _OWN:
@@ -245,14 +245,14 @@ class Verifier:
     def _note_contents(  # noqa: PLR0913, PLR0917 - columns of an event
         self, chain: int, number: int, key: int, step: int, at: float, found: str
     ) -> None:
-        """Note contents that are not those of their event; `found` is their digest, empty if gone."""
+        """Note contents that do not match their event; `found` is their digest, empty if they are gone."""
         if not found and self._was_pruned(key, at):
             return
         what = "its contents were changed" if found else "its contents are gone, and no event says so"
         self._unlike[f"{key}.{step}"] = found, Flaw(what, chain, number, key)
 
     def _was_pruned(self, key: int, at: float) -> bool:
-        """Tell whether a pruning may have deleted contents; what prunings say is asked for at the first."""
+        """Tell whether a pruning may have deleted contents; `pruning` is called at the first question."""
         if self._pruning is None:
             self._pruning = self._find_pruning()
         if key in self._pruning.keys:
@@ -264,7 +264,7 @@ class Verifier:
         return True
 
     def finish(self, heads: Iterable[Sequence[Any]] | None = None) -> Report:
-        """Return what was found, after the last event; `heads` are the ends of chains as they were kept."""
+        """Return the report after the last event; `heads` are the stored ends of the chains."""
         self._end()
         if heads is not None:
             self._compare_heads([Head(*head) for head in heads])
@@ -288,7 +288,7 @@ class Verifier:
         )
 
     def _check_pruning(self, told: Pruning) -> None:
-        """Hold what was said about prunings beforehand against what their events say."""
+        """Compare what was said about prunings beforehand with what their events say."""
         try:
             seen = Pruning.read(self._prunings_seen)
         except ValueError:
@@ -314,7 +314,7 @@ class Verifier:
             self._flaw(f"chain {chain} is not among those that were opened")
 
     def _check_ends(self) -> None:
-        """Look whether the events are there that were the ends of chains when others were opened."""
+        """Check that the events exist that were the ends of chains when others were opened."""
         for (end, made), opening in self._vouched.items():
             chain, _, number = end.partition(".")
             if not (chain.isdecimal() and number.isdecimal()):
@@ -328,7 +328,7 @@ class Verifier:
                 self._flaw(f"event {end} is not the one of which event {opening} tells")
 
     def _explain_contents(self) -> None:
-        """Hold contents that are not those of their events against what was masked and redacted."""
+        """Compare contents that do not match their events with what was masked and redacted."""
         for name, (found, flaw) in self._unlike.items():
             if (name, found) not in self._masked:
                 self._flaw(*flaw)
@@ -336,7 +336,7 @@ class Verifier:
                 self._deleted += 1
 
     def _check_calls(self) -> None:
-        """Hold the moves of each call against the life that a call has, and runs against their approvals."""
+        """Compare the moves of each call with the allowed ones, and runs with their approvals."""
         faults: dict[int, str] = {}
         for key, moves in self._moves.items():
             fault = faults.get(moves)
@@ -348,7 +348,7 @@ class Verifier:
             state = _STATES.get(self._moves[key] >> (_BITS * step) & 0xF)
             if told.approved is (state is State.DENIED):
                 self._flaw(f"step {step} is {state}, and its ruling says otherwise", key=key)
-            # With a fence it is ready again after its process died, and was approved before.
+            # With a fence it is ready again after its process died, and it was approved before.
             elif state is State.READY and not told.fence and (asked := self._asked(key, step)):
                 if not told.approved:
                     self._flaw(f"step {step} makes it ready, but nobody has approved it", key=key)

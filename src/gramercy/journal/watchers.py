@@ -1,6 +1,6 @@
-"""Who watches a journal for questions: `gramercy approvals watch` leaves a locked file beside the doorbells.
+"""Watchers of questions: `gramercy approvals watch` keeps a locked file beside the doorbells.
 
-The lock ends with its process, however that ends, so that a file without one is a leftover.
+The lock ends with its process, however that ends, so a file without a lock is a leftover.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUFFIX = ".watch"
-# A path; more is not read.
+# The longest path that is read.
 LONGEST_PROJECT = 4_096
 
 
@@ -25,7 +25,7 @@ LONGEST_PROJECT = 4_096
 def watching(directory: Path | None, project: str = "") -> Iterator[None]:
     """Let other processes know that a person is shown the questions of a project, or of all of them."""
     made: tuple[int, Path] | None = None
-    # Where no file can be made, a server does not wait; the questions can be decided all the same.
+    # If no file can be made, servers do not wait for this watcher; the questions can be decided all the same.
     with suppress(OSError):
         made = _made(directory, project) if directory is not None else None
     try:
@@ -37,7 +37,7 @@ def watching(directory: Path | None, project: str = "") -> Iterator[None]:
 
 
 def _made(directory: Path, project: str) -> tuple[int, Path]:
-    """Make the file; it gets its name when it is locked, since one without a lock is removed."""
+    """Create the file; it gets its name only once it is locked, since a file without a lock is removed."""
     own_directory(directory)
     path = directory / f"{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
     early = path.with_suffix(".begun")
@@ -68,7 +68,7 @@ def _shows(path: Path, project: str) -> bool:
     except OSError:
         return False
     try:
-        # Shared: another process that looks at the same moment is no watcher.
+        # A shared lock, so that another process that checks at the same moment does not look like a watcher.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         # Its process lives.

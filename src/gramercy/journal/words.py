@@ -1,6 +1,6 @@
-"""The words by which messages are found: split here and not by a database, so that all stores find the same.
+"""The words that find messages: split here and not by a database, so that all stores find the same.
 
-Letters and digits, in small letters, without accents.
+Letters and digits, in lower case, without accents.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What is found by its words of one message; PostgreSQL takes 1 MB of words in a document.
+# How much of a message is indexed; PostgreSQL takes 1 MB of words in a document.
 LONGEST_SEARCHED = 200_000
-# PostgreSQL takes 2 KB for a word; longer ones are no words that somebody types.
+# PostgreSQL takes 2 KB for a word; a person does not type words longer than this.
 LONGEST_WORD = 100
-# To each side of the first word that was found.
+# Characters of context on each side of the first word that was found.
 EXCERPT = 70
-# A part of a question: a phrase in quotes, or what stands between spaces.
+# A part of a query: a phrase in quotes, or the text between spaces.
 _PARTS = re.compile(r'"([^"]*)"|(\S+)')
 _WORDS = re.compile(r"[^\W_]+")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """Words that follow each other; of the last one the beginning is enough where `is_open`."""
+    """Words that follow each other; with `is_open` a prefix of the last word is enough."""
 
     words: tuple[str, ...]
     is_open: bool = False
@@ -44,14 +44,14 @@ class Phrase(msgspec.Struct, frozen=True):
 
 
 def words_of(text: str) -> list[str]:
-    """Split a text into the words by which it is found."""
+    """Split a text into the words that it is indexed by."""
     plain = unicodedata.normalize("NFKD", text[:LONGEST_SEARCHED])
     bare = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return [word[:LONGEST_WORD] for word in _WORDS.findall(bare.casefold())]
 
 
 def phrases_of(question: str) -> list[Phrase]:
-    """Read what a person looks for: words, phrases in quotes, and beginnings of words with a star."""
+    """Parse a query of a person: words, phrases in quotes, and prefixes of words with a star."""
     found = []
     for quoted, plain in _PARTS.findall(question):
         words = tuple(words_of(quoted or plain))
@@ -61,7 +61,7 @@ def phrases_of(question: str) -> list[Phrase]:
 
 
 def writable(text: str) -> str:
-    """Return a text that every store takes; a NUL and half of a pair become a mark."""
+    """Return a text that every store takes; a NUL and half of a surrogate pair are replaced by a mark."""
     return _UNWRITABLE.sub("\ufffd", text)
 
 

@@ -1,1 +1,1 @@
-"""Speak the Model Context Protocol: an engine without I/O, and thin transports around it."""
+"""The Model Context Protocol: an engine without I/O, and thin transports around it."""

@@ -1,7 +1,8 @@
-"""Ask a person for an approval: at the client if it can show a question, else in this process.
+"""Ask a person for an approval: at the client if it can show questions, else in this process.
 
-With no one to ask, the call is denied. A question shows all of a call, in several parts if need be; one that
-does not fit the form of a client is offered as a file, and what nobody can be shown nobody can approve.
+If no person can be asked, the call is denied. A question shows all of a call, in several parts if need be. A
+question that does not fit the form of a client is offered as a file. A call that cannot be shown cannot be
+approved.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Approver:
-    """The approval handler of an executor whose tools are served. `before` is the one that it had."""
+    """The approval handler of an executor whose tools are served. `before` is its previous handler."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Approver:
         self._is_told = False
 
     async def __call__(self, tool: Any, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
-        """Ask the person at the client; else the handler that was there before."""
+        """Ask the person at the client; otherwise the previous handler."""
         call = current_call()
         if isinstance(call, ServedCall) and call.conversation is not None and call.can("elicitation"):
             if _runs_alone(call):
@@ -54,7 +55,7 @@ class Approver:
         return await self._ask_here(request) or Denied(self._mute(request), Refuser.NOBODY)
 
     def _mute(self, request: ApprovalRequest) -> str:
-        """Say why the client shows no question; the way around it, for edits, once."""
+        """Say why the client shows no question, and once, for edits, how to get around that."""
         told = (
             f"it needs a person's approval ({request.verdict.explanation}), but nobody can be asked: "
             "this client cannot show questions (it declares no elicitation)"
@@ -65,7 +66,7 @@ class Approver:
         return f"{told}. Started with --mode edits, the server makes edits that undo takes back unasked"
 
     async def _ask_here(self, request: ApprovalRequest) -> Any:
-        """Ask in this process; None where nobody can be."""
+        """Ask in this process; None if no person can be asked here."""
         if self._before is None:
             return None
         given: tuple[Any, ...] = (request.tool, request.arguments)
@@ -77,7 +78,7 @@ class Approver:
             return Denied(f"nobody answered within {self._patience:g} s", Refuser.TIMEOUT)
 
     async def _elicit(self, call: ServedCall, request: ApprovalRequest) -> Any:
-        """Ask at the client, in one part or several; what fits none is asked elsewhere."""
+        """Ask at the client, in one form or several; a question that fits no form is asked elsewhere."""
         manner = MANNERS.get(call.client, Manner.FULL)
         rules = await self._rules(request)
         parts = parted(request, manner, rules)
@@ -95,23 +96,23 @@ class Approver:
         return decision
 
     async def _rules(self, request: ApprovalRequest) -> RuleOffers | None:
-        """Return the rules that can be offered; to look what they would have let through takes a moment."""
+        """Return the rules to offer; on a thread, since it checks which calls they would have allowed."""
         if self._nearby.rules is None:
             return None
         return await asyncio.to_thread(self._nearby.rules, request)
 
     async def _part(self, call: ServedCall, part: ApprovalQuestion) -> Chosen | Denied:
-        """Ask about a part; a person who wants to change it, or to say why not, gets a second form."""
+        """Ask about a part; a person who wants to change it, or to give a reason, gets a second form."""
         found = await self._answered(call, part)
         if found is not None and not (part.is_bare and found == Denied()):
             return found
         more = await self._answered(call, part.again())
         is_open = isinstance(more, Denied) and more.refuser != Refuser.PERSON
-        # A person who declined and then let the second form be has declined.
+        # A person who declined and then ignored the second form has declined.
         return found if found is not None and is_open else more or Denied()
 
     async def _elsewhere(self, call: ServedCall, request: ApprovalRequest) -> Any:
-        """Ask where there is room for all of it: in a file that the person opens, or in this process."""
+        """Ask where all of it fits: in a file that the person opens, or in this process."""
         text = request.text()
         file = self._nearby.write(text)
         if file is None:
@@ -127,7 +128,7 @@ class Approver:
         return found or Denied()
 
     async def _answered(self, call: ServedCall, question: Askable) -> Chosen | Denied | None:
-        """Show a form until what was filled in can be used; None when the person wants to say more."""
+        """Show a form until its content can be used; None if the person wants to say more."""
         fault = ""
         for _ in range(MOST_TRIES):
             answer = await self._answer(call, question, fault)
@@ -154,13 +155,13 @@ class Approver:
     async def _answer(
         self, call: ServedCall, question: Askable, fault: str
     ) -> tuple[dict[str, Any], float] | Denied:
-        """Show a form once; return what was filled in when it was accepted, and after how many seconds."""
+        """Show a form once; return the accepted content and after how many seconds it came."""
         assert call.conversation is not None  # noqa: S101 - asked only with one; this tells mypy
         text = f"{folded(revealed(fault))}\n{question.text}" if fault else question.text
         params = form(text, question.schema, call.version)
         asked = monotonic()
         try:
-            # An approval must answer the question that was shown, so it cannot come before that.
+            # An approval must answer the question that was shown, so it cannot come before the question.
             stamp = stamp_of([question.asked, params]) if question.asked else ""
             is_brought = call.conversation.has_brought("elicitation/create", stamp)
             answer = await call.conversation.ask("elicitation/create", params, stamp=stamp)
@@ -170,7 +171,7 @@ class Approver:
                 return Denied(f"nobody answered within {self._patience:g} s", Refuser.TIMEOUT)
             return Denied(str(error), Refuser.CLIENT)
         if answer["action"] == "accept":
-            # An earlier process has shown the question; when it did is not known here.
+            # An earlier process has shown the question, at a time that is not known here.
             return answer["content"], inf if is_brought else monotonic() - asked
         seconds = monotonic() - asked
         if seconds < PERSON_SECONDS and call.client == "claude-code" and self._is_claude_alone():
@@ -178,16 +179,16 @@ class Approver:
         return _unaccepted(answer["action"], seconds)
 
     def _is_claude_alone(self) -> bool:
-        """Tell whether Claude Code says that nobody sits before it.
+        """Tell whether Claude Code says that it runs without a person.
 
-        It is asked nevertheless: a hook of the person's may answer such a question, and if none does, Claude
-        Code dismisses it at once.
+        It is asked nevertheless: a hook of the person may answer the question. If no hook does, Claude Code
+        dismisses it at once.
         """
         return self._nearby.environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli"
 
 
 async def _remembered(rules: RuleOffers, name: str, decision: Approved) -> Approved:
-    """Write the rule that the person has chosen; the approval stands also where it cannot be written."""
+    """Write the rule that the person has chosen; the approval stands even if it cannot be written."""
     try:
         told = await asyncio.to_thread(rules.write, name)
     except GramercyError as error:
@@ -196,7 +197,7 @@ async def _remembered(rules: RuleOffers, name: str, decision: Approved) -> Appro
 
 
 def _runs_alone(call: ServedCall) -> bool:
-    """Tell whether the client says with the call that nobody sits before it; Codex does so."""
+    """Tell whether the client says with the call that it runs without a person; Codex does so."""
     about = call.request.meta.get("x-codex-turn-metadata")
     is_exec = isinstance(about, dict) and about.get("turn_trigger") == "exec"
     return is_exec and call.client == "codex-mcp-client"
@@ -207,14 +208,14 @@ TOO_LONG = (
     "all of it takes {size:,} characters, more than a form can show, and nobody approves what was not shown. "
     "Do it in smaller steps"
 )
-# Nobody reads a question and refuses it in less: such an answer comes from the program, as that of
+# A person cannot read a question and refuse it in less time. A faster refusal comes from the program, such as
 # `claude -p` and `codex exec`, which declare that they can ask, and dismiss or decline at once.
 PERSON_SECONDS = 1.0
-# A person who cannot write the arguments in three tries is better served by the model.
+# If a person cannot write the arguments in three tries, the model should do it.
 MOST_TRIES = 3
-# An approval that comes sooner was meant for something else, such as a key pressed as the form came up. A
+# An approval that comes sooner was meant for something else, such as a key pressed as the form appeared. A
 # person who knows what to expect needs half a second, and skims 2,000 characters in one more. Two seconds are
-# the most: a long question that is like the last one is not read again.
+# the maximum: a long question that resembles the last one is not read again.
 LEAST_SECONDS, MOST_SECONDS = 0.5, 2.0
 SKIMMED_PER_SECOND = 2_000
 HASTY = (
@@ -232,7 +233,7 @@ def reading_seconds(text: str) -> float:
 
 
 def _unaccepted(action: str, seconds: float) -> Denied:
-    """Read a refusal; that a person decided is said only where one can have."""
+    """Read a refusal; it counts as a person's decision only if a person can have been that fast."""
     if seconds < PERSON_SECONDS:
         done = "declined" if action == "decline" else "dismissed the question"
         text = f"the client {done} after {seconds:.2f} s, without telling whether a person was asked"

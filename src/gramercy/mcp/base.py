@@ -1,6 +1,6 @@
-"""What the engine and the transports agree on: a peer, a channel to it, one function from frame to answer.
+"""The interface between engine and transports: a peer, a channel to it, a function from frame to answer.
 
-Nothing here knows a transport, and nothing a transport needs is missing here.
+This module knows no particular transport, and has everything that a transport needs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Answer: TypeAlias = "bytes | Awaitable[bytes | None] | None"
 
 
 def note_sent(answer: object) -> None:
-    """Tell an answer that it was written to its client; transports do so, for those that want to know."""
+    """Tell an answer that it was written to its client; transports do so for answers that want to know."""
     when_sent: Callable[[], None] | None = getattr(answer, "when_sent", None)
     if when_sent is not None:
         when_sent()
 
 
 class Channel(Protocol):
-    """Where messages go that belong to one request, besides its answer: progress, log, elicitation.
+    """Takes the messages of one request besides its answer: progress, log, elicitation.
 
-    On stdio it is the one stream there is; over HTTP the response to one POST, or the listening GET.
+    On stdio it is the only stream; over HTTP it is the response to one POST, or the listening GET.
     """
 
     def send(self, message: bytes) -> None:
@@ -39,8 +39,8 @@ class Channel(Protocol):
 class Peer(msgspec.Struct, eq=False):
     """One client: a connection on stdio, a legacy session over HTTP, or a single modern request.
 
-    `channel` takes what belongs to no request; None means that no stream is open. The transport sets
-    `principal` and `ceiling` from what it knows of the caller; the engine sets the rest.
+    `channel` takes messages that belong to no request; None means that no stream is open. The transport sets
+    `principal` and `ceiling` from its knowledge of the caller; the engine sets the rest.
     """
 
     channel: Channel | None = None
@@ -53,24 +53,24 @@ class Peer(msgspec.Struct, eq=False):
 
 
 class Preface(Protocol):
-    """What has to be settled before the first call of a client is run, and what its reply tells besides."""
+    """Work to be done before the first call of a client runs, and a note for its reply."""
 
     @property
     def note(self) -> str:
-        """What to tell, once it is settled; may be empty."""
+        """The note for the reply once it is settled; may be empty."""
 
     async def settle(self) -> None:
-        """Find out what is needed, from the client if need be; at once when that was done before."""
+        """Do the work, asking the client if need be; return at once if it was done before."""
 
 
 class Receiver(Protocol):
     """The engine as a transport sees it."""
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
-        """Take one frame and return its answer: bytes, None for what has no answer, or something to await.
+        """Take one frame and return its answer: bytes, None if there is no answer, or an awaitable.
 
-        Never raises and never blocks for longer than a moment: whatever is wrong with the frame is an
-        answer. What is awaited may be cancelled at any time, which cancels the request.
+        It never raises and never blocks for longer than a moment: an invalid frame gets an answer that says
+        so. The awaitable may be cancelled at any time, which cancels the request.
         """
 
     def close(self, peer: Peer) -> None:
@@ -78,10 +78,10 @@ class Receiver(Protocol):
 
 
 class MessageReceiver(Protocol):
-    """The engine as a transport sees it that reads frames itself, because headers repeat what they say."""
+    """The engine for a transport that parses frames itself, because HTTP headers repeat parts of them."""
 
     def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
-        """Answer what was read from a frame, as `handle` does."""
+        """Answer a parsed frame, as `handle` does."""
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions."""

@@ -1,7 +1,8 @@
-"""What a server offers beside tools: resources, resource templates, prompts, and completions of arguments.
+"""The offers of a server beside tools: resources, resource templates, prompts, completions of arguments.
 
-Everything can be added and taken away while it is being served. Functions may be async. Plain ones run on a
-thread of their own unless they are declared `inline`, that is, cheap. Nothing here knows the protocol.
+Everything can be added and removed while it is being served. Functions may be async. Plain functions run on a
+thread of their own unless they are declared `inline`, that is, cheap. This module knows nothing of the
+protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _VARIABLE = r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Something that can be read under one address; `read` takes nothing and gives text, bytes or blocks."""
+    """A resource that can be read under one address; `read` takes nothing and gives text, bytes or blocks."""
 
     uri: str
     name: str
@@ -78,8 +79,8 @@ class Prompt(msgspec.Struct, frozen=True):
 class Catalog:
     """The resources, templates, prompts and completions of a server. Safe to use from several threads.
 
-    `fill` adds what is there from the start; it is called when the catalogue is first looked into, which is
-    not a change that those who watch are told of.
+    `fill` adds the initial offers. It is called at the first look into the catalogue, and watchers are not
+    notified of it.
     """
 
     def __init__(self, fill: Callable[[Catalog], object] | None = None) -> None:
@@ -88,7 +89,7 @@ class Catalog:
         self._templates: dict[str, Template] = {}
         self._prompts: dict[str, Prompt] = {}
         self._completions: dict[tuple[str, str], Callable[[str, dict[str, str]], Any]] = {}
-        # Reentrant: what fills the catalogue looks into it as well.
+        # Reentrant: the function that fills the catalogue also looks into it.
         self._filling = RLock()
         self._fill = fill
         self._is_filled = fill is None
@@ -115,7 +116,7 @@ class Catalog:
 
     @property
     def completions(self) -> dict[tuple[str, str], Callable[[str, dict[str, str]], Any]]:
-        """What completes an argument, by prompt or template and the argument."""
+        """The functions that complete an argument, by prompt or template and argument."""
         self._look()
         return self._completions
 
@@ -129,16 +130,16 @@ class Catalog:
             try:
                 fill(self)
             except BaseException:
-                self._fill = fill  # the next one who looks is told as well
+                self._fill = fill  # the next look tries again, and raises too
                 raise
             self._is_filled = True
 
     def when_subscribed(self, begin: Callable[[], object]) -> None:
-        """Have `begin` called once, when a client first wants to be told that a resource has changed."""
+        """Have `begin` called once, when a client first subscribes to changes of a resource."""
         self._on_subscription.append(begin)
 
     def subscribed(self) -> None:
-        """Note that a client wants to be told when a resource changes."""
+        """Note that a client has subscribed to changes of a resource."""
         self._look()
         waiting, self._on_subscription = self._on_subscription, []
         for begin in waiting:
@@ -183,14 +184,14 @@ class Catalog:
     def complete(self, name: str, argument: str, values: Callable[[str, dict[str, str]], Any]) -> None:
         """Complete an argument of a prompt (by its name) or a variable of a template (by its address).
 
-        `values` takes what was typed and the other arguments known so far, and gives a list of texts.
+        `values` takes the typed text and the other arguments known so far, and returns a list of texts.
         """
         self._look()
         with self._lock:
             self._completions = {**self._completions, (name, argument): values}
 
     def remove(self, name: str) -> bool:
-        """Take away the prompt, resource or template of that name or address; tell whether there was one."""
+        """Remove the prompt, resource or template of that name or address; tell whether there was one."""
         kind: Change | None = None
         self._look()
         with self._lock:
@@ -206,7 +207,7 @@ class Catalog:
         return kind is not None
 
     def find(self, uri: str) -> tuple[Resource | Template, dict[str, str]] | None:
-        """Return what is read under an address, with the variables in it."""
+        """Return the resource or template of an address, with the variables in the address."""
         resource = self.resources.get(uri)
         if resource is not None:
             return resource, {}
@@ -217,11 +218,11 @@ class Catalog:
         return None
 
     def updated(self, uri: str) -> None:
-        """Tell those who watch a resource that its content has changed."""
+        """Notify the watchers of a resource that its content has changed."""
         self._changed("resource", uri)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call the watcher after every change, on whatever thread it was made."""
+        """Call the watcher after every change, on the thread that made the change."""
         self._watchers.append(watcher)
 
     def _changed(self, change: Change, uri: str = "") -> None:
@@ -236,7 +237,7 @@ def _sorted(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(uri_template: str) -> re.Pattern[str]:
-    """Compile an address with variables; two of them side by side could be told apart in many ways."""
+    """Compile an address with variables; two adjacent variables would be ambiguous."""
     pieces: list[str] = []
     end = 0
     for found in re.finditer(_VARIABLE, uri_template):

@@ -1,4 +1,4 @@
-"""What is remembered about a client between its frames, and a call as its handler sees it.
+"""The state of a client between its frames, and a call as its handler sees it.
 
 Progress, log lines and questions of a handler go to the client that called.
 """
@@ -45,14 +45,14 @@ MOST_REQUESTS = 1_000
 
 
 class Cancellable(Protocol):
-    """A request under way."""
+    """A pending request."""
 
     def cancel(self) -> None:
-        """Stop because the client wants no answer: it gets none."""
+        """Stop because the client wants no answer; it gets none."""
 
 
 class Client:
-    """One peer: its requests under way and, if legacy, what it has set for the whole session."""
+    """One peer: its pending requests and, if legacy, the settings of its session."""
 
     __slots__ = ("_questions", "is_session", "log_rank", "peer", "requests", "uris")
 
@@ -66,11 +66,11 @@ class Client:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost by forgetting this client."""
+        """Whether forgetting this client would lose nothing."""
         return not (self.is_session or self.requests or self._questions)
 
     def ask(self, channel: Channel, question: Question, patience: float) -> None:
-        """Send a question as a request of our own; it is given up when no answer comes in time."""
+        """Send a question as a request of our own; it is withdrawn if no answer comes in time."""
         if self._questions is None:
             self._questions = {}
         name = f"gramercy-{next(_numbers)}"
@@ -82,7 +82,7 @@ class Client:
         def settled(answer: asyncio.Future[dict[str, Any]]) -> None:
             timer.cancel()
             if self._questions is not None and self._questions.pop(name, None) is not None:
-                # Decided elsewhere, or given up: what nobody waits for should not be on the screen any more.
+                # It was decided elsewhere or cancelled: no caller waits for it, so remove it from the screen.
                 problem = None if answer.cancelled() else answer.exception()
                 about = {"requestId": name, "reason": str(problem or "no answer is needed any more")}
                 channel.send(notification("notifications/cancelled", about))
@@ -90,8 +90,8 @@ class Client:
         question.answer.add_done_callback(settled)
 
     def answered(self, message: Message) -> None:
-        """Take the answer to a question; answers to nothing are dropped."""
-        # Taken out: what the client has answered is not withdrawn.
+        """Take the answer to a question; answers to unknown questions are dropped."""
+        # Removed here: a question that the client has answered is not withdrawn.
         name, known = message.id, self._questions
         question = known.pop(name, None) if known and type(name) is str else None
         if question is None:
@@ -105,7 +105,7 @@ class Client:
             question.give_up("the client's answer is no object")
 
     def close(self) -> None:
-        """End everything that this client waits for or is waited for."""
+        """End everything that this client waits for, and everything that waits for it."""
         for under_way in list(self.requests.values()):
             under_way.cancel()
         questions, self._questions = self._questions or {}, None
@@ -114,10 +114,10 @@ class Client:
 
 
 class Clients:
-    """All clients that something must be remembered about; the others cost nothing.
+    """The clients that have state; other clients cost nothing.
 
-    `session` names the serving process, `project` tells what it serves. With a `signer` whose key is
-    kept, clients can come back after a restart, and their calls have an identity.
+    `session` names the serving process, `project` tells what it serves. With a `signer` whose key is stored,
+    clients can return after a restart, and their calls have an identity.
     """
 
     __slots__ = ("_known", "project", "session", "signer")
@@ -131,11 +131,11 @@ class Clients:
         self.signer = signer
 
     def get(self, peer: Peer) -> Client | None:
-        """Return what is remembered about a peer, if anything."""
+        """Return the state of a peer, if there is any."""
         return self._known.get(peer)
 
     def of(self, peer: Peer) -> Client:
-        """Return what is remembered about a peer; from now on it is."""
+        """Return the state of a peer; create it if need be."""
         client = self._known.get(peer)
         if client is None:
             client = self._known[peer] = Client(peer)
@@ -146,7 +146,7 @@ class Clients:
         return list(self._known.values())
 
     def begin_request(self, peer: Peer, id: Id, under_way: Cancellable) -> None:  # noqa: A002 - its wire name
-        """Note a request that is under way, so that its client can call it off."""
+        """Note a pending request, so that its client can cancel it."""
         client = self.of(peer)
         if id in client.requests or len(client.requests) >= MOST_REQUESTS:
             problem = "this id is already under way" if id in client.requests else "too many are under way"
@@ -162,7 +162,7 @@ class Clients:
             self.forget_if_idle(client)
 
     def forget_if_idle(self, client: Client) -> None:
-        """Drop a client about which nothing has to be remembered."""
+        """Drop a client that has no state."""
         if client.is_idle:
             self._known.pop(client.peer, None)
 
@@ -175,7 +175,7 @@ class Clients:
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
-# The first hundred reports are all sent; then at most twenty a second, which is what an eye can follow.
+# The first hundred reports are all sent; then at most twenty per second, as many as an eye can follow.
 FREE_REPORTS = 100
 REPORT_SECONDS = 0.05
 MESSAGES_SINCE = "2025-03-26"
@@ -184,16 +184,16 @@ METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMess
 
 
 class ServedCall(Call):
-    """One request as its handler sees it. `conversation` is there once the handler has to be waited for.
+    """One request as its handler sees it. `conversation` is set once the handler has to be awaited.
 
-    `cancelled`, `is_called_off` (by the client itself) and `is_silent` are facts that only the conversation
-    writes, as it moves.
+    `cancelled`, `is_called_off` (by the client itself) and `is_silent` are set only by the conversation, as
+    its state changes.
     """
 
-    # Those of the class until they are set: nearly every call ends before any of them is.
+    # Class attributes until they are set: nearly every call ends before any of them is.
     conversation: Conversation | None = None
     cancelled = is_silent = is_called_off = False
-    # What the client may come back for, once it is there.
+    # The result that the client may return for, once there is one.
     result: ToolResult | None = None
     fault: ProtocolError | None = None
     stops: list[Callable[[], object]] | None = None
@@ -209,7 +209,7 @@ class ServedCall(Call):
 
     @property
     def identity(self) -> str:
-        """By what a client that comes back is given this call: whose it is and what it wants, where."""
+        """The identity by which a returning client finds this call: caller, project, tool and arguments."""
         if self._identity is None:
             signer, params = self._clients.signer, self.request.params
             if signer is None or self.request.method != "tools/call":
@@ -235,29 +235,29 @@ class ServedCall(Call):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the call was cancelled: its result goes nowhere."""
+        """Whether the call was cancelled: its result is dropped."""
         return self.cancelled
 
     @property
     def principal(self) -> str:
-        """Who calls, as the transport has found out."""
+        """The caller, as the transport has determined it."""
         return self.request.peer.principal
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client has declared that it can do."""
+        """The capabilities that the client has declared."""
         return self.request.capabilities
 
     @property
     def client(self) -> str:
-        """What the client calls itself; empty when it does not say."""
+        """The client's own name; empty if it gives none."""
         found = self.request.meta.get(CLIENT_KEY) if self.request.modern else self.request.peer.client
         name = found.get("name") if isinstance(found, dict) else None
         return name if isinstance(name, str) else ""
 
     @property
     def version(self) -> str:
-        """The revision of the protocol in which the client speaks."""
+        """The revision of the protocol that the client speaks."""
         return self.request.version
 
     def can(self, capability: str) -> bool:
@@ -266,11 +266,11 @@ class ServedCall(Call):
         # A question to a legacy client is a message of its own, which needs a channel.
         if not isinstance(found, dict) or not (self.request.modern or self.request.channel):
             return False
-        # Declaring nothing about the mode means forms, the only mode there was at first.
+        # A declaration without a mode means forms, the only mode at first.
         return capability != "elicitation" or not found or "form" in found
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the work is, if it wants to know; progress never goes back."""
+        """Report progress to the client, if it wants to know; progress never goes back."""
         token = self.request.meta.get("progressToken")
         if not isinstance(token, str | int) or not self._is_news(progress, total):
             return
@@ -282,7 +282,7 @@ class ServedCall(Call):
         self._send("notifications/progress", params)
 
     def _is_news(self, progress: float, total: float | None) -> bool:
-        """Tell whether a report is worth a message: it goes forward, and does not come in a flood."""
+        """Tell whether a report is worth a message: it goes forward, and reports are not too frequent."""
         if not isfinite(progress) or (self._progress is not None and progress <= self._progress):
             return False
         now = monotonic()
@@ -320,7 +320,7 @@ class ServedCall(Call):
         self._on_loop(lambda: channel.send(message))
 
     def _on_loop(self, action: Callable[[], object]) -> None:
-        """Do it on the thread of the event loop, where everything but plain handlers runs."""
+        """Run it on the thread of the event loop, where everything but plain handlers runs."""
         conversation = self.conversation
         if self._thread == get_ident():
             action()
@@ -328,7 +328,7 @@ class ServedCall(Call):
             conversation.loop.call_soon_threadsafe(action)
 
     def on_cancel(self, stop: Callable[[], object]) -> None:
-        """Have `stop` called when the call is cancelled while the handler runs; it must not block."""
+        """Have `stop` called if the call is cancelled while the handler runs; it must not block."""
         if self.stops is None:
             self.stops = []
         self.stops.append(stop)
@@ -336,13 +336,13 @@ class ServedCall(Call):
             stop()
 
     def close_stream(self) -> None:
-        """Let the connection go while the work goes on, where the client can come back for the result."""
+        """Release the connection while the work continues, if the client can return for the result."""
         close = getattr(self.request.channel, "close_stream", None)
         if close is not None:
             self._on_loop(close)
 
     async def detach(self) -> bool:
-        """Make a task of the rest, for a client that understands tasks."""
+        """Continue as a task, if the client understands tasks."""
         return self.conversation is not None and self.conversation.detach()
 
     def fail(self, message: str, *, code: int = Code.INTERNAL_ERROR, data: Any = None) -> NoReturn:
@@ -351,7 +351,7 @@ class ServedCall(Call):
         raise self.fault
 
     async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Ask the person a form of flat fields; what is accepted fits the schema."""
+        """Ask the person with a form of flat fields; accepted content fits the schema."""
         answer = await self._ask("elicitation", form(message, schema, self.request.version), key)
         return checked_form(answer, schema)
 
@@ -381,13 +381,13 @@ def form(message: str, schema: Mapping[str, Any], version: str) -> dict[str, Any
 
 
 def checked_form(answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a person's answer; raise ExecutionError when it is not what was asked for."""
+    """Return a person's answer; raise ExecutionError if it does not fit the question."""
     action = answer.get("action")
     if action not in {"accept", "decline", "cancel"}:
         raise ExecutionError(f"the client answered the question with action {action!r:.50}")
     if action != "accept":
         return {"action": action}
-    # Some clients send null for a form in which nothing was filled in.
+    # Some clients send null for a form without content.
     content = answer.get("content")
     content = {} if content is None else content
     try:

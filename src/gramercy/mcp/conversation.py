@@ -1,4 +1,4 @@
-"""A request that cannot be answered at once: who answers it, and when.
+"""A request that cannot be answered at once: what answers it, and when.
 
 Its handler gets a task of the event loop. From then on one state says who waits for the outcome:
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from gramercy.mcp.parked import ParkedCalls, Stamps
     from gramercy.mcp.tasks import Task, TaskMethods, TaskName
 
-# A handler that asks in a loop must not keep a person busy for ever.
+# A handler that asks in a loop must not keep a person busy forever.
 MOST_QUESTIONS = 100
 KEY_DIGITS = 12  # of a stamp, enough to tell the few questions of a call apart
 
 
 class State(Enum):
-    """Where a conversation is."""
+    """The state of a conversation."""
 
     RUNNING = "running"
     ASKING = "asking"
@@ -77,14 +77,14 @@ MOVES: dict[State, frozenset[State]] = {
     State.DONE: frozenset(),
     State.CANCELLED: frozenset(),
 }
-# Those in which a request waits for an answer.
+# The states in which a request waits for an answer.
 WAITED_FOR = frozenset({State.RUNNING, State.ASKING})
 
 
 class Turn(asyncio.Future[bytes | None]):
-    """The answer to one request, still to come. A transport that cancels it ends the conversation."""
+    """The future answer to one request. A transport that cancels it ends the conversation."""
 
-    # What the transport calls after it has written the answer.
+    # The transport calls this after it has written the answer.
     when_sent: Callable[[], None] | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, abandoned: Callable[[Turn], None]) -> None:
@@ -92,7 +92,7 @@ class Turn(asyncio.Future[bytes | None]):
         self._abandoned = abandoned
 
     def cancel(self, msg: Any = None) -> bool:
-        """Wait no longer."""
+        """Stop waiting."""
         is_cancelled = super().cancel(msg)
         if is_cancelled:
             self._abandoned(self)
@@ -101,38 +101,38 @@ class Turn(asyncio.Future[bytes | None]):
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """Something that a handler wants to know from the client."""
+    """A question of a handler to the client."""
 
     key: str
     method: str
     params: dict[str, Any]
     answer: asyncio.Future[dict[str, Any]] = field(repr=False)
-    # By which an answer that comes after a restart is known to be the answer to this question.
+    # Identifies an answer that comes after a restart as the answer to this question.
     stamp: str = ""
 
     def as_input_request(self) -> dict[str, Any]:
-        """Return the question as a modern result carries it."""
+        """Return the question in the form of a modern result."""
         return {"method": self.method, "params": self.params}
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """Take the client's answer; a second one is dropped."""
+        """Take the client's answer; a second answer is dropped."""
         if not self.answer.done():
             self.answer.set_result(dict(answer))
 
     def give_up(self, reason: str) -> None:
-        """Let the handler know that no answer will come."""
+        """Tell the handler that no answer will come."""
         if not self.answer.done():
             self.answer.set_exception(ExecutionError(reason))
 
 
 class AsTask(msgspec.Struct, frozen=True):
-    """What a method returns whose call is to be a task from the start."""
+    """The return value of a method whose call is a task from the start."""
 
     coroutine: Coroutine[Any, Any, Any]
 
 
 class Conversation:
-    """One handler under way, the request that waits for it now, and the questions that are open."""
+    """One running handler, the request that waits for it now, and the open questions."""
 
     __slots__ = (
         "_asked",
@@ -157,7 +157,7 @@ class Conversation:
         self.questions: dict[str, Question] = {}
         # Answers that came with the request itself, before anything was asked.
         self.supplied: dict[str, Any] = {}
-        # What an earlier process had asked of a client that comes back with answers.
+        # The questions of an earlier process to a client that returns with answers.
         self.stamps: Stamps = frozenset()
         # The result or the ProtocolError, once the handler has ended.
         self.outcome: Any = None
@@ -175,19 +175,19 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether the handler has ended, or has been told to."""
+        """Whether the handler has ended or was told to end."""
         return self.state in _ENDS
 
     def _move(self, state: State) -> None:
         if state not in MOVES[self.state]:
             raise ExecutionError(f"a conversation cannot go from {self.state.value} to {state.value}")
         self.state = state
-        # Nothing may follow the answer of a modern request, and a task is one.
+        # Nothing may follow the answer to a modern request, and a task is such an answer.
         if state is State.CANCELLED or (state is State.TASK and self.request.modern):
             self.call.is_silent = True
 
     def begin(self) -> Turn:
-        """Start the handler; return what will be the answer to the request."""
+        """Start the handler; return the future answer to the request."""
         self.task: asyncio.Task[None] = self.loop.create_task(self._run())
         return self._take_turn()
 
@@ -203,10 +203,10 @@ class Conversation:
         else:
             self._end(result)
         finally:
-            # What the handler left behind must not wait for answers that cannot come any more.
+            # Work that the handler left behind must not wait for answers that cannot come any more.
             for question in self.questions.values():
                 question.answer.cancel()
-            # The task's context holds the call: without this every call would be left to the collector.
+            # The task's context holds the call: without this, only the garbage collector would free it.
             self.call.conversation = None
 
     def _end(self, outcome: Any) -> None:
@@ -223,13 +223,13 @@ class Conversation:
             self._give_outcome()
 
     def _give_outcome(self) -> None:
-        """Answer with the outcome; once that is written, the journal need not keep it for the client."""
+        """Answer with the outcome; once it is written, the journal need not keep it for the client."""
         if self._turn is not None and self.call.result is not None:
             self._turn.when_sent = partial(self._shared.delivered, self.call.result)
         self._give(self._shared.shaper.written(self.request, self.outcome))
 
     def _lose(self) -> None:
-        """Have the result kept for a client that comes back; this one does not get it."""
+        """Have the result kept for a client that returns; this client does not get it."""
         result, self.call.result = self.call.result, None
         if result is not None:
             self._shared.undelivered(result)
@@ -243,7 +243,7 @@ class Conversation:
             self.cancel()
 
     def _give(self, answer: bytes | None) -> None:
-        """Answer the request that waits, if one does."""
+        """Answer the waiting request, if there is one."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
@@ -254,7 +254,7 @@ class Conversation:
     async def ask(
         self, method: str, params: dict[str, Any], key: str | None = None, *, stamp: str | None = None
     ) -> dict[str, Any]:
-        """Ask the client; with a `stamp`, an earlier answer counts only if it is one to that question."""
+        """Ask the client; with a `stamp`, an earlier answer counts only if it answers that question."""
         self._check_askable()
         self._asked += 1
         name = key or _key(method, stamp or str(self._asked))
@@ -277,7 +277,7 @@ class Conversation:
                 self._move(State.RUNNING)
 
     def has_brought(self, method: str, stamp: str) -> bool:
-        """Tell whether the request has brought the answer to a question that an earlier process has asked."""
+        """Tell whether the request brings the answer to a question that an earlier process has asked."""
         return stamp in self.stamps and isinstance(self.supplied.get(_key(method, stamp)), dict)
 
     def _check_askable(self) -> None:
@@ -289,19 +289,19 @@ class Conversation:
             raise ExecutionError(f"one call may ask at most {MOST_QUESTIONS} questions")
 
     def take_answers(self, answers: Mapping[str, Any]) -> None:
-        """Close the questions that are answered; answers to nothing are dropped."""
+        """Close the answered questions; answers to unknown questions are dropped."""
         for key, question in list(self.questions.items()):
             if isinstance(answers.get(key), dict):
                 del self.questions[key]
                 question.take(answers[key])
 
     def park(self, answer: bytes) -> None:
-        """Answer the request with the questions; the handler waits for another one."""
+        """Answer the request with the questions; the handler waits for another request."""
         self._move(State.PARKED)
         self._give(answer)
 
     def resume(self, request: Request, answers: Mapping[str, Any]) -> Turn:
-        """Go on with the answers that a new request has brought, which waits from now on."""
+        """Resume with the answers of a new request, which waits from now on."""
         self.call.request = request
         turn = self._take_turn()
         self.take_answers(answers)
@@ -314,7 +314,7 @@ class Conversation:
         return turn
 
     def expire(self, reason: str) -> None:
-        """Let the handler know that the client has not come back."""
+        """Tell the handler that the client has not returned."""
         if self.state is State.PARKED:
             self._move(State.EXPIRED)
             for question in list(self.questions.values()):
@@ -322,7 +322,7 @@ class Conversation:
         self._lose()
 
     def begin_as(self, task: Task) -> None:
-        """Start the handler as a task, whose request an earlier process has answered."""
+        """Start the handler as a task whose request an earlier process has answered."""
         self.server_task = task
         self._move(State.TASK)
         self.task = self.loop.create_task(self._run())
@@ -340,12 +340,12 @@ class Conversation:
         return True
 
     def call_off(self) -> None:
-        """Stop because the client wants the call no more: it will not come back for it."""
+        """Stop because the client has cancelled the call: it will not return for it."""
         self.call.is_called_off = True
         self.cancel()
 
     def cancel(self) -> None:
-        """Stop the handler and what it wants stopped with it; there will be no answer."""
+        """Stop the handler and the work that it wants stopped with it; there will be no answer."""
         if self.is_over:
             return
         self._call_off()
@@ -367,16 +367,16 @@ class Conversation:
 
 
 def _key(method: str, stamp: str) -> str:
-    """Name a question; with a stamp the same after a restart, however many questions came before."""
+    """Name a question; with a stamp the name is the same after a restart, whatever was asked before."""
     return f"{method.partition('/')[0]}-{stamp[:KEY_DIGITS]}"
 
 
 class Conversations:
-    """Begins and resumes conversations, and has what they share.
+    """Begins and resumes conversations, and holds their shared parts.
 
-    `changed` is called when a handler has ended, for it may have changed what the server offers; `delivered`
-    with the result of a call that its client could come back for, when it was written, `undelivered` when
-    there is no client any more to write it to.
+    `changed` is called when a handler has ended, since it may have changed the server's offers. `delivered`
+    is called with the result of a call that its client could return for, once it is written; `undelivered` if
+    there is no client left to write it to.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a conversation are its arguments
@@ -405,7 +405,7 @@ class Conversations:
     def begin(
         self, call: ServedCall, handler: Coroutine[Any, Any, Any] | AsTask, stamps: Stamps = frozenset()
     ) -> Answer:
-        """Run a handler; return what will be the answer to its request."""
+        """Run a handler; return the future answer to its request."""
         coroutine = handler.coroutine if isinstance(handler, AsTask) else handler
         request = call.request
         try:
@@ -429,14 +429,14 @@ class Conversations:
         return turn
 
     def adopt(self, call: ServedCall, handler: Coroutine[Any, Any, Any], name: TaskName) -> Task:
-        """Go on with a task that an earlier process has begun."""
+        """Resume a task that an earlier process has begun."""
         conversation = Conversation(self, call, handler)
         task = self.tasks.take_up(conversation, name)
         conversation.begin_as(task)
         return task
 
     def send(self, conversation: Conversation, question: Question) -> None:
-        """See to it that a question is answered or given up, sooner or later."""
+        """Make sure that a question is answered or withdrawn in the end."""
         request = conversation.request
         if conversation.server_task is not None:
             conversation.server_task.asked(question)
@@ -462,9 +462,10 @@ class Conversations:
         conversation.park(success(conversation.request.id, result))
 
     def resume(self, request: Request) -> Answer | Stamps:
-        """Go on with the parked conversation that a request names; raise ProtocolError when there is none.
+        """Resume the parked conversation that a request names; raise ProtocolError if there is none.
 
-        Of a call that an earlier process has parked, return what that has asked: it has to begin again.
+        For a call that an earlier process has parked, return the stamps of its questions: the call begins
+        again.
         """
         answers = input_responses(request)
         found = self.parked.find(request)
@@ -474,10 +475,10 @@ class Conversations:
         self.clients.begin_request(request.peer, request.id, conversation)
         self.parked.release(name)
         turn = conversation.resume(request, answers)
-        # What was not answered is asked again, once the handler had time to ask for more.
+        # Ask again what was not answered, once the handler had time to ask more.
         conversation.loop.call_soon(self._park, conversation)
         return turn
 
     def close(self) -> None:
-        """Cancel those that no client waits for."""
+        """Cancel the conversations that no client waits for."""
         self.parked.close()

@@ -1,7 +1,7 @@
 """The engine: one function from a frame to its answer, for every client and both protocols.
 
-It has the table of methods, legacy and modern, and knows no transport. What can be answered at once is
-answered at once; what must wait becomes a conversation.
+It has the table of methods, legacy and modern, and knows no transport. A request is answered at once if
+possible; a request that has to wait becomes a conversation.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ if TYPE_CHECKING:
 
     Method: TypeAlias = Callable[[Request], Any]
 
-# Seconds in which a person answers who is near; a call that waits for longer holds memory for nothing.
+# The seconds in which a person who is near answers; a call that waits longer holds memory for nothing.
 PATIENCE = 600.0
-# A client that understands tasks rather comes back than waits for longer than this.
+# A client that understands tasks would rather return later than wait longer than this.
 TASK_AFTER = 5.0
-# What 2025-11-25 wants to be told about tasks.
+# The declaration of tasks for 2025-11-25.
 LEGACY_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 class Engine:
-    """Serves the tools of one executor, and what a catalogue offers, to any number of clients.
+    """Serves the tools of one executor and the offers of a catalogue to any number of clients.
 
-    A call that needs approval is asked about at the client, else at the executor's own approval handler.
-    All methods belong to the thread of the event loop.
+    For a call that needs approval it asks at the client, else the executor's own approval handler. All
+    methods belong to the thread of the event loop.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an engine are its arguments
@@ -94,9 +94,9 @@ class Engine:
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open.
 
-        With a `signing_key`, which is kept together with the journal, clients can come back after a restart.
-        `session` and `project` are told to the journal. `deciding` may answer a question before a person is
-        asked; it is given who asks the person.
+        With a `signing_key`, which is kept together with the journal, clients can return after a restart.
+        `session` and `project` are recorded in the journal. `deciding` may answer a question before a person
+        is asked; it gets the handler that asks the person.
         """
         asking = Approver(executor.approval_handler, patience, nearby)
         executor = executor.with_approver(asking if deciding is None else deciding(asking))
@@ -142,26 +142,26 @@ class Engine:
             self._task_methods.adopt = self._adopt
 
     def begin_with(self, preface: Preface) -> None:
-        """Have something settled before the first call of each client, and told with its reply."""
+        """Settle this preface before the first call of each client, and put its note into the reply."""
         self._tool_calls.preface = preface
 
     def served_elsewhere(self, tools: Mapping[str, str]) -> None:
-        """Know tools that are not served here, with what to tell those who call them."""
+        """Register tools that are not served here, with the text for clients that call them."""
         self._tool_calls.elsewhere = tools
 
     def put_first(self, tools: Container[str]) -> None:
-        """Have clients that load tools on demand show these to their model from the start."""
+        """Have clients that load tools on demand show these tools to their model from the start."""
         self._listing.foremost = tools
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
-        """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
+        """Take one frame and return its answer: bytes, None if there is no answer, or an awaitable."""
         received = read_frame(frame)
         if type(received) is Message:
             return self._respond(peer, received, channel)
         return self.take(peer, received, channel)
 
     def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
-        """Answer what a transport has read itself."""
+        """Answer a frame that a transport has parsed itself."""
         if type(received) is Message:
             return self._respond(peer, received, channel)
         if type(received) is list:
@@ -183,7 +183,7 @@ class Engine:
         self._tasks.close()
 
     def notice_changes(self) -> None:
-        """Tell those who want to know when tools were registered or the policy was replaced since."""
+        """Notify subscribers if tools were registered or the policy was replaced since."""
         library, policy = self._settings.registry.library(), self._settings.policy
         if library is not self._library or policy is not self._policy:
             self._library, self._policy = library, policy
@@ -210,7 +210,7 @@ class Engine:
             return jsonrpc.failure(unexpected(message, error), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
-        """Take a response or a notification; what is wrong with it is dropped, for it gets no answer."""
+        """Take a response or a notification; an invalid one is dropped, since it gets no answer."""
         client = self._clients.get(peer)
         if client is None:
             return
@@ -227,11 +227,11 @@ class Engine:
     def _answer(self, request: Request, method: Method) -> Answer:
         self.notice_changes()
         result = method(request)
-        # A listen stream: it is answered when it ends.
+        # A listen stream is answered when it ends.
         return result if isinstance(result, asyncio.Future) else self._shaper.written(request, result)
 
     def _converse(self, request: Request, method: Method) -> Answer:
-        """Answer a request at once if its method does, else when that has ended or asks something."""
+        """Answer a request at once if its method does, else when the method has ended or asks something."""
         stamps: Stamps = frozenset()
         if request.modern and "requestState" in request.params:
             found = self._conversations.resume(request)
@@ -252,14 +252,14 @@ class Engine:
         return self._shaper.written(request, reply)
 
     def _delivered(self, result: ToolResult) -> None:
-        """Have the journal know that a client has its answer, so that its next such call is a new one."""
+        """Record that a client has its answer, so that its next such call is a new one."""
         try:
             self.executor.delivered(result)
         except Exception:  # noqa: BLE001 - a journal may raise anything; the answer has gone out
             log.exception("the journal cannot record that the answer of call %.100r was delivered", result.id)
 
     def _adopt(self, request: Request, name: TaskName) -> Task | None:
-        """Go on with a task of an earlier process, if the journal knows its call."""
+        """Resume a task of an earlier process, if the journal has its call."""
         call = ServedCall(request, self._clients)
         call.identity = name.identity
         token = enter_call(call)
@@ -296,21 +296,21 @@ class Methods:
             self.modern[name] = (method, may_wait)
 
     def add_greeting(self, greeting: Greeting) -> None:
-        """Add how clients and server get to know each other."""
+        """Add the methods by which clients and server introduce themselves."""
         self._add("server/discover", greeting.discover, only="modern")
         self._add("initialize", greeting.initialize, only="legacy")
         self._add("ping", greeting.ping, only="legacy")
         self._add("logging/setLevel", greeting.set_level, only="legacy")
 
     def add_subscriptions(self, subscriptions: Subscriptions, *, resources: bool) -> None:
-        """Add how clients hear of changes."""
+        """Add the methods for subscriptions to changes."""
         self._add("subscriptions/listen", subscriptions.listen, only="modern")
         if resources:
             self._add("resources/subscribe", subscriptions.subscribe, only="legacy")
             self._add("resources/unsubscribe", subscriptions.unsubscribe, only="legacy")
 
     def add_tasks(self, tasks: TaskMethods) -> None:
-        """Add how clients come back for what took long."""
+        """Add the methods by which clients return for results that took long."""
         self._add("tasks/get", tasks.get)
         self._add("tasks/cancel", tasks.cancel)
         self._add("tasks/update", tasks.update, only="modern")
@@ -318,7 +318,7 @@ class Methods:
         self._add("tasks/result", tasks.result, only="legacy", may_wait=True)
 
     def add_catalog(self, catalog: CatalogMethods) -> None:
-        """Add what there is beside tools."""
+        """Add the methods for the offers beside tools."""
         self._add("resources/list", catalog.resources)
         self._add("resources/templates/list", catalog.templates)
         self._add("prompts/list", catalog.prompts)
@@ -328,7 +328,7 @@ class Methods:
 
 
 class Greeting:
-    """Says who this server is and what it can do, and remembers who the client is."""
+    """Describes this server and its capabilities, and remembers the client's."""
 
     def __init__(
         self,
@@ -361,7 +361,7 @@ class Greeting:
         }
 
     def discover(self, request: Request) -> dict[str, Any]:
-        """Tell a modern client what there is."""
+        """Describe the server to a modern client."""
         extensions: dict[str, Any] = {"extensions": {TASKS: {}}}
         result = {
             "supportedVersions": list(SUPPORTED),
@@ -372,12 +372,12 @@ class Greeting:
 
     @staticmethod
     def ping(request: Request) -> dict[str, Any]:
-        """Be there."""
+        """Answer that the server is alive."""
         del request
         return {}
 
     def set_level(self, request: Request) -> dict[str, Any]:
-        """Remember from which level on a client wants log lines."""
+        """Remember the least level of log lines that a client wants."""
         level = request.text("level")
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}")

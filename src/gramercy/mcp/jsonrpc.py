@@ -1,8 +1,9 @@
 """Messages as bytes, and the two protocols that they belong to.
 
-JSON-RPC: read a frame once, say what is wrong with it, write what goes out; frames carry no newline, the
+JSON-RPC: parse a frame once, say what is wrong with it, encode outgoing messages. Frames have no newline; the
 transport adds its framing. The protocols: legacy, with a handshake, up to 2025-11-25; modern, stateless, from
-2026-07-28 on. A request says by itself to which it belongs. Nothing here knows what a method means.
+2026-07-28 on. A request itself says to which protocol it belongs. This module does not know what a method
+means.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 Id: TypeAlias = int | str
 Params: TypeAlias = dict[str, Any]
 
-# All messages of a batch are begun at once, so this bounds what one frame can set going.
+# All messages of a batch are begun at once, so this bounds how many calls one frame can start.
 MOST_IN_BATCH = 100
 
 
 class Code(IntEnum):
-    """What an error means, the same on every transport."""
+    """The meaning of an error, the same on every transport."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -59,18 +60,18 @@ class Message(msgspec.Struct):
     error: Any = UNSET
 
 
-# What a frame turned out to be: a message, the parts of a batch, or what is wrong with it.
+# A parsed frame: a message, the parts of a batch, or what is wrong with it.
 Received: TypeAlias = "Message | list[Message | InvalidFrameError] | InvalidFrameError"
 
 _decode = msgspec.json.Decoder(Message).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
-# Not only msgspec's own error: bytes that are no UTF-8 are Python's.
+# Not only msgspec's own error: bytes that are not UTF-8 raise Python's.
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
 
 
 def read_frame(frame: bytes) -> Received:
-    """Read whatever came; what is wrong with it is returned, for it is answered like a message."""
+    """Parse a frame; a fault is returned, since it is answered like a message."""
     try:
         message = _decode(frame)
     except _UNREADABLE:
@@ -81,7 +82,7 @@ def read_frame(frame: bytes) -> Received:
 
 
 def read_message(frame: bytes) -> Message:
-    """Return the message of a frame; raise InvalidFrameError when there is none."""
+    """Return the message of a frame; raise InvalidFrameError if it is not one."""
     try:
         message = _decode(frame)
     except _UNREADABLE:
@@ -93,7 +94,7 @@ def read_message(frame: bytes) -> Message:
 
 
 def _fault_of(message: Message) -> InvalidFrameError | None:
-    """Say what is wrong with a message whose fields are each of their type."""
+    """Say what is wrong with a message whose fields each have the right type."""
     if type(message.id) is str and len(message.id) > LONGEST_ID:
         problem = f"the id is longer than {LONGEST_ID} characters"
         return _invalid(problem, found=msgspec.to_builtins(message))
@@ -109,7 +110,7 @@ def _invalid(problem: str, known: Id | None = None, found: object = None) -> Inv
 
 
 def _problem(frame: bytes) -> InvalidFrameError:
-    """Say what is wrong with a frame that is no message; only faulty frames pay for a second look."""
+    """Say what is wrong with a frame that is not a message; only faulty frames pay for a second parse."""
     try:
         found = _decode_any(frame)
     except RecursionError:
@@ -137,7 +138,7 @@ def _problem_in(found: dict[str, Any]) -> InvalidFrameError:
 
 
 def _read_batch(frame: bytes) -> list[Message | InvalidFrameError] | InvalidFrameError:
-    """Read an array of messages, as 2025-03-26 had them; an array in an array is no message."""
+    """Parse an array of messages, as in 2025-03-26; an array in an array is not a message."""
     try:
         parts = _decode_batch(frame)
     except _UNREADABLE:
@@ -155,7 +156,7 @@ def _read_part(frame: bytes) -> Message | InvalidFrameError:
 
 
 def handle_batch(parts: list[Message | InvalidFrameError], handle: Callable[[Any], Answer]) -> Answer:
-    """Handle the messages of a batch one by one; those that wait do so side by side."""
+    """Handle the messages of a batch one by one; those that wait do so concurrently."""
     answers = [handle(part) for part in parts]
     if any(isinstance(answer, asyncio.Future) for answer in answers):
         return _gathered(answers)
@@ -189,7 +190,7 @@ class _Error(msgspec.Struct):
 
 
 class _Failure(msgspec.Struct):
-    # The error comes first, so that a transport can tell a failure by its first bytes.
+    # The error comes first, so that a transport can recognise a failure by its first bytes.
     jsonrpc: str
     error: _Error
     id: Id | UnsetType = UNSET
@@ -212,28 +213,28 @@ _FAILURE_HEAD = b'{"jsonrpc":"2.0","error"'
 
 
 def success(id: Id, result: Any) -> bytes:  # noqa: A002 - its wire name
-    """Write the answer to a request."""
+    """Encode the answer to a request."""
     return encode(_Success("2.0", id, result))
 
 
 def failure(error: ProtocolError, id: Id | None = None) -> bytes:  # noqa: A002 - its wire name
-    """Write an error; without an id when that could not be read."""
+    """Encode an error, without an id if that could not be read."""
     data = UNSET if error.data is None else error.data
     return encode(_Failure("2.0", _Error(error.code, error.message, data), UNSET if id is None else id))
 
 
 def notification(method: str, params: Any = UNSET) -> bytes:
-    """Write a notification."""
+    """Encode a notification."""
     return encode(_Outgoing("2.0", method, params))
 
 
 def request(id: Id, method: str, params: Any = UNSET) -> bytes:  # noqa: A002 - its wire name
-    """Write a request of our own."""
+    """Encode a request of our own."""
     return encode(_Outgoing("2.0", method, params, id))
 
 
 def error_code(answer: bytes) -> int | None:
-    """Return the code of an answer of ours that is an error, else None; costs nothing for the others."""
+    """Return the code of an answer of ours that is an error, else None; costs nothing for other answers."""
     if not answer.startswith(_FAILURE_HEAD):
         return None
     error = _decode_error(answer).error
@@ -241,18 +242,18 @@ def error_code(answer: bytes) -> int | None:
 
 
 def invalid_params(problem: str, data: object = None) -> ProtocolError:
-    """Return the error for parameters that cannot be used."""
+    """Return the error for unusable parameters."""
     return ProtocolError(Code.INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
 def too_long(limit: int, beginning: bytes) -> bytes:
-    """Answer a frame that was thrown away but for its beginning; its id may have gone with it."""
+    """Answer a frame after only its beginning was kept; its id may be lost."""
     error = _invalid(f"a message has at most {limit:,} bytes; send less at a time")
     return failure(error, id_at_start(beginning))
 
 
 class _Envelope(msgspec.Struct):
-    """As much of a frame as it takes to refuse it."""
+    """The part of a frame that is needed to refuse it."""
 
     id: Id | None = None
     method: str | None = None
@@ -262,9 +263,9 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def busy(frame: bytes, most: int) -> bytes | None:
-    """Answer a request that cannot be begun; what is no request must be let through and gives None.
+    """Answer a request that cannot be begun; None for other messages, which must be let through.
 
-    A cancellation or the answer that a call waits for is what makes a busy server less so.
+    A cancellation, or the answer that a call waits for, makes a busy server less busy.
     """
     text = f"Server busy: {most} requests are under way; wait for one of them or cancel it, then try again"
     error = ProtocolError(Code.BUSY, text)
@@ -283,7 +284,7 @@ MODERN: Final = "2026-07-28"
 LATEST_LEGACY: Final = "2025-11-25"
 LEGACY: Final = (LATEST_LEGACY, "2025-06-18", "2025-03-26", "2024-11-05")
 SUPPORTED: Final = (MODERN, *LEGACY)
-# What a client is taken to speak that neither shook hands nor names a version.
+# The assumed version of a client that neither shook hands nor names a version.
 ASSUMED: Final = "2025-03-26"
 
 PREFIX: Final = "io.modelcontextprotocol/"
@@ -296,7 +297,7 @@ SUBSCRIPTION_KEY: Final = f"{PREFIX}subscriptionId"
 RELATED_TASK_KEY: Final = f"{PREFIX}related-task"
 TASKS: Final = f"{PREFIX}tasks"
 
-# How long clients may keep what they got: listings change when tools are registered, the rest never does.
+# How long clients may cache: listings change when tools are registered, the rest never does.
 LIST_TTL_MS: Final = 30_000
 DISCOVER_TTL_MS: Final = 300_000
 
@@ -315,14 +316,14 @@ class Request(msgspec.Struct, eq=False):
     capabilities: Params
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a parameter that must be text; without a default it must be there."""
+        """Return a parameter that must be text; without a default it is required."""
         value = self.params.get(name, default)
         if type(value) is not str:
             raise invalid_params(f"{name} must be a string")
         return value
 
     def mapping(self, name: str) -> Params:
-        """Return a parameter that must be an object, or an empty one when it is not there."""
+        """Return a parameter that must be an object; an empty object if it is missing."""
         value = self.params.get(name, UNSET)
         if value is UNSET:
             return {}
@@ -338,7 +339,7 @@ class Request(msgspec.Struct, eq=False):
 
 
 def read_request(peer: Peer, message: Message, channel: Channel | None) -> Request:
-    """Tell legacy from modern requests; raise ProtocolError when one names its version wrongly."""
+    """Tell legacy from modern requests; raise ProtocolError if a request names its version wrongly."""
     params = {} if message.params is UNSET else message.params
     meta = params.get("_meta", UNSET)
     if meta is UNSET:
@@ -389,18 +390,18 @@ def _read_meta(meta: Params) -> tuple[str, Params]:
 
 
 def missing_capability(capabilities: dict[str, Any]) -> ProtocolError:
-    """Return the error for a client that has not declared what a request needs."""
+    """Return the error for a client that has not declared a capability that the request needs."""
     data = {"requiredCapabilities": capabilities}
     return ProtocolError(Code.MISSING_CAPABILITY, "Missing required client capability", data)
 
 
 def agree(wanted: str) -> str:
-    """Return the legacy version in which to go on with a client that wants this one."""
+    """Return the legacy version to use with a client that wants this one."""
     return wanted if wanted in LEGACY else LATEST_LEGACY
 
 
 class Shaper:
-    """Gives results the fields that legacy or modern clients want."""
+    """Adds the fields to results that legacy or modern clients want."""
 
     __slots__ = ("meta", "server")
 
@@ -409,7 +410,7 @@ class Shaper:
         self.meta = {SERVER_KEY: server}
 
     def shaped(self, request: Request, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result as the request's protocol wants it."""
+        """Return the result in the form of the request's protocol."""
         if not request.modern:
             return result
         meta = {**self.meta, **result.pop("_meta", {})}
@@ -417,11 +418,11 @@ class Shaper:
 
     @staticmethod
     def cached(request: Request, result: dict[str, Any], ttl_ms: int = LIST_TTL_MS) -> dict[str, Any]:
-        """Say how long the client may keep the result; others see other tools, so it is never shared."""
+        """Say how long the client may cache the result; never shared, since other clients see other tools."""
         return {**result, "ttlMs": ttl_ms, "cacheScope": "private"} if request.modern else result
 
     def written(self, request: Request, outcome: Any) -> bytes:
-        """Write the answer to a request from its outcome: a result, or a ProtocolError."""
+        """Encode the answer to a request from its outcome: a result, or a ProtocolError."""
         if isinstance(outcome, ProtocolError):
             return failure(outcome, request.id)
         try:
@@ -432,7 +433,7 @@ class Shaper:
 
 
 def unexpected(asked: Request | Message, error: BaseException) -> ProtocolError:
-    """Log a failure of our own with what was asked, without arguments; return what the client is told."""
+    """Log a failure of our own with the request, without arguments; return the error for the client."""
     params = asked.params if isinstance(asked.params, dict) else {}
     name = f" {params['name']!r:.100}" if isinstance(params.get("name"), str) else ""
     log.error("%.100s%s failed (request %.100r)", asked.method, name, asked.id, exc_info=error)

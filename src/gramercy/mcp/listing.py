@@ -1,4 +1,4 @@
-"""Listings in pages: what tools/list and its sisters return. A listing in use is encoded only once."""
+"""Listings in pages, for tools/list and similar methods. A listing in use is encoded only once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
-# Revisions before this one know no structured results.
+# Revisions before this one have no structured results.
 STRUCTURED_SINCE = "2025-06-18"
 # Clients load all pages anyway, and nearly all servers have fewer tools: one request instead of many.
 PAGE_SIZE = 1_000
-# By ceiling, revision and cursor; more are only made by clients that try cursors.
+# By ceiling, revision and cursor; only clients that try cursors cause more.
 MOST_PAGES_KEPT = 64
-# A tool says by its categories that it is a long one: a task where the client can, or nothing else.
+# The categories of a tool say that it is a long one: a task if the client can, or only as a task.
 AS_TASK, ONLY_AS_TASK = "task", "task-required"
 
 
 def page_of(items: Sequence[Any], request: Request, name: str, size: int) -> dict[str, Any]:
-    """Return the page that the request's cursor asks for."""
+    """Return the page of the request's cursor."""
     start = _read_cursor(request.params.get("cursor"))
     if start > len(items) or (start and start == len(items)):
         raise _bad_cursor()
@@ -83,21 +83,21 @@ def approval_of(tool: Tool, policy: Policy) -> str:
 
 
 def task_support(tool: Tool) -> str | None:
-    """Return what tools/list of 2025-11-25 says about a tool and tasks; None is never."""
+    """Return the task support of a tool for tools/list of 2025-11-25; None means never."""
     if ONLY_AS_TASK in tool.categories:
         return "required"
     return None if tool.inline else "optional"
 
 
 class View(msgspec.Struct, frozen=True):
-    """What part of the tools a server shows, and how many at a time."""
+    """Which tools a server shows, and how many per page."""
 
     ceiling: Safety
     categories: Iterable[str] | None = None
     page_size: int = PAGE_SIZE
 
     def words(self) -> frozenset[str] | None:
-        """Return the categories without the seeds' colons; None is all."""
+        """Return the categories without the seeds' colons; None means all."""
         if self.categories is None:
             return None
         words = [self.categories] if isinstance(self.categories, str) else self.categories
@@ -105,7 +105,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class ToolListing:
-    """The tools that a client may see, page by page, encoded once for as long as nothing changes."""
+    """The tools that a client may see, page by page, encoded once until something changes."""
 
     def __init__(self, executor: Executor, shaper: Shaper, view: View) -> None:
         self._executor = executor
@@ -116,11 +116,11 @@ class ToolListing:
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
         self._pages: dict[tuple[Any, ...], Raw] = {}
-        # Claude Code shows its model the names of tools only, and loads the rest on demand, but for these.
+        # Claude Code shows its model only the names of tools and loads the rest on demand, except for these.
         self.foremost: Container[str] = ()
 
     def page(self, request: Request) -> Raw:
-        """Return the page that a tools/list asks for."""
+        """Return the page for a tools/list request."""
         self._refresh()
         cursor = request.params.get("cursor")
         key = (request.peer.ceiling, request.version, cursor if isinstance(cursor, str) else None)
@@ -133,7 +133,7 @@ class ToolListing:
         return self._executor.settings.registry.select(lowest, self._categories)
 
     def why_hidden(self, tool: Tool, ceiling: Safety) -> str | None:
-        """Say why a tool is not shown to a client with this ceiling; None when it is."""
+        """Say why a tool is not shown to a client with this ceiling; None if it is."""
         level = tool.safety_level
         lowest = min(ceiling, self._ceiling, self._executor.policy.max_safety_level)
         if level > lowest:
@@ -143,7 +143,7 @@ class ToolListing:
         return None
 
     def _refresh(self) -> None:
-        """Forget what was kept when a tool was registered or the policy replaced since."""
+        """Clear the cached pages if a tool was registered or the policy replaced since."""
         library, policy = self._executor.settings.registry.library(), self._executor.settings.policy
         if library is not self._library or policy is not self._policy:
             self._library, self._policy = library, policy

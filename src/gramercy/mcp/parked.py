@@ -1,9 +1,9 @@
-"""Modern calls that wait for a person: the client got their questions as a result, and must come back.
+"""Modern calls that wait for a person: the client got the questions as a result, and must return.
 
-What it brings back names the parked call and the approvals that were asked for, and holds nothing else. It is
-signed, works once, and only for the same request of the same principal. Where a journal outlives the process,
-a state of an earlier process lets the call be made again: the journal knows it, and an answer counts if it is
-to the very question that is still open.
+The state that it brings back names the parked call and the requested approvals, and holds nothing else. It is
+signed, works once, and only for the same request of the same principal. If the journal outlives the process,
+a state of an earlier process lets the call be made again: the journal has the call, and an answer counts if
+it answers the very question that is still open.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from gramercy.mcp.jsonrpc import Request
     from gramercy.mcp.signing import Signer
 
-# Each has a task of the event loop and what its handler holds, some kilobytes, until a person decides.
+# Each holds a task of the event loop and the memory of its handler, some kilobytes, until a person decides.
 MOST_PARKED = 1_000
 # One principal must leave room for others.
 MOST_PARKED_OF_ONE = 200
-# What a retry may have that its first try had not.
+# Parameters of a retry that its first try did not have.
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
 
 # Hexadecimal digits of a digest in a state: 128 bits.
 DIGITS = 32
-# What a signature is for, so that no other name of ours passes for it.
+# The purpose of a signature, so that no other signed name of ours passes for it.
 PURPOSE = "parked"
-# By which an answer is known to belong to a question of an earlier process.
+# Identifies an answer as the answer to a question of an earlier process.
 Stamps: TypeAlias = frozenset[str]
 
 
@@ -50,7 +50,7 @@ class _Parked(msgspec.Struct, frozen=True):
 
 
 class ParkedCalls:
-    """The conversations that wait for another request; each is given up when its time is over."""
+    """The conversations that wait for another request; each expires when its time is over."""
 
     def __init__(self, patience: float, signer: Signer, *, is_durable: bool = False) -> None:
         self._patience = patience
@@ -68,7 +68,7 @@ class ParkedCalls:
             raise ExecutionError("too many calls already wait for an answer: try again later")
 
     def keep(self, conversation: Conversation) -> str:
-        """Keep a conversation; return what names it to the client."""
+        """Keep a conversation; return its name for the client."""
         name = token_urlsafe(16)
         request = conversation.request
         principal = request.peer.principal
@@ -80,9 +80,9 @@ class ParkedCalls:
         return self._signer.signed(PURPOSE, text)
 
     def find(self, request: Request) -> tuple[str, Conversation] | Stamps:
-        """Return the conversation that a request goes on with, by its name; raise ProtocolError if none.
+        """Return the conversation that a request resumes, and its name; raise ProtocolError if there is none.
 
-        For a call that an earlier process has parked it is what that has asked.
+        For a call that an earlier process has parked, return the stamps of its questions.
         """
         text = self._signer.read(PURPOSE, request.text("requestState"))
         if text is None:
@@ -96,7 +96,7 @@ class ParkedCalls:
         return frozenset(stamps) if parked is None else (name, parked.conversation)
 
     def release(self, name: str) -> Conversation | None:
-        """Keep a conversation no longer; its name works only once."""
+        """Remove a conversation; its name works only once."""
         parked = self._parked.pop(name, None)
         if parked is None:
             return None
@@ -120,13 +120,13 @@ class ParkedCalls:
 
 
 def digest_of(request: Request) -> str:
-    """Identify what a request wants, the same for every client and every retry."""
+    """Identify the content of a request, equally for every client and every retry."""
     wanted = {name: value for name, value in request.params.items() if name not in _CHANGING}
     return hashlib.sha256(canonical_text([request.method, wanted]).encode()).hexdigest()
 
 
 def _of_call(request: Request, stamps: Iterable[str]) -> tuple[str, ...]:
-    """Return by what a state is bound to its request and its principal, and what was asked for it."""
+    """Return the digests that bind a state to its request and principal, and the stamps of the questions."""
     whose = canonical_text([request.peer.principal, digest_of(request)])
     return hashlib.sha256(whose.encode()).hexdigest()[:DIGITS], *filter(None, stamps)
 
@@ -137,7 +137,7 @@ def stamp_of(question: Any) -> str:
 
 
 def input_responses(request: Request) -> dict[str, Any]:
-    """Return the answers that came with a request; raise ProtocolError when they are no objects."""
+    """Return the answers that came with a request; raise ProtocolError if they are not objects."""
     answers = request.mapping("inputResponses")
     for key, answer in answers.items():
         if type(answer) is not dict:

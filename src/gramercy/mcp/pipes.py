@@ -1,6 +1,6 @@
 """Frames over descriptors: read with a way to pause, cut at newlines, write without blocking.
 
-Knows neither JSON nor where the bytes come from.
+This module knows neither JSON nor where the bytes come from.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LOOK_SECONDS = 0.2
 
 
 class Inbox:
-    """Calls `on_chunk` with what was read, and at the end once with nothing.
+    """Calls `on_chunk` with the data that was read, and once with empty data at the end.
 
-    The end cannot be read while the box is paused: `on_left` is called when it is seen to be near.
+    The end cannot be read while the reader is paused: `on_left` is called when a hang-up is detected.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Inbox:
         self._is_file = self.is_open = self._has_ended = False
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         if self.is_open or self._has_ended:
             return
         self.is_open = True
@@ -53,7 +53,7 @@ class Inbox:
             self._loop.call_soon(self._read)
 
     def pause(self) -> None:
-        """Leave what comes where it is, so that its sender has to wait."""
+        """Stop reading, so that the sender has to wait."""
         if self.is_open and not self._is_file:
             self._loop.remove_reader(self._descriptor)
             self._loop.call_later(LOOK_SECONDS, self._look)
@@ -68,7 +68,7 @@ class Inbox:
             self._loop.call_later(LOOK_SECONDS, self._look)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading for good."""
         self.pause()
         self._has_ended = True
 
@@ -88,13 +88,13 @@ class Inbox:
         self._on_chunk(chunk)
 
 
-# A file that a tool writes, or a picture in base64, fits; a stream without newlines must not fill the memory.
+# A file that a tool writes, or an image in base64, fits; a stream without newlines must not fill the memory.
 LARGEST_FRAME = 10 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Overlong(NamedTuple):
-    """The beginning of a line that is too long to be kept."""
+    """The beginning of a line that is too long."""
 
     beginning: bytes
 
@@ -103,10 +103,10 @@ Frame: TypeAlias = "bytes | Overlong"
 
 
 class Splitter:
-    """Collects chunks and gives the frames that are complete.
+    """Collects chunks and returns complete frames.
 
-    Empty lines, a carriage return before the newline and a byte order mark are left out. Of a line longer
-    than the limit the beginning is given once; the rest is thrown away up to its end without being kept.
+    Empty lines, a carriage return before the newline and a byte order mark are dropped. For a line longer
+    than the limit the beginning is returned once; the rest of the line is dropped without being stored.
     """
 
     __slots__ = ("_begun", "_is_skipping", "_limit")
@@ -117,7 +117,7 @@ class Splitter:
         self._is_skipping = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """Take what was read and return the frames that it completes."""
+        """Take a chunk and return the frames that it completes."""
         is_whole = chunk.find(b"\n") == len(chunk) - 1 <= self._limit
         if is_whole and not self._begun and not self._is_skipping:
             # One frame, as nearly always, and an object with nothing around it.
@@ -131,17 +131,17 @@ class Splitter:
         return found
 
     def finish(self) -> list[Frame]:
-        """Return what stands after the last newline, now that nothing comes any more."""
+        """Return the text after the last newline, now that no more data comes."""
         return self._take()
 
     def _add(self, part: bytes) -> list[Frame]:
-        """Keep a part of a line; one that makes it too long is told at once, before its end has come."""
+        """Store a part of a line; report a line that gets too long at once, before its end has come."""
         if self._is_skipping or not part:
             return []
         self._begun += part
         if len(self._begun) <= self._limit:
             return []
-        # As much as the limit at most: how the line was cut makes no difference.
+        # At most as much as the limit, so that it does not matter how the line was split into chunks.
         told = Overlong(bytes(self._begun[: min(BEGINNING, self._limit)]))
         self._begun = bytearray()
         self._is_skipping = True
@@ -161,16 +161,16 @@ def _cleaned(line: bytes) -> list[Frame]:
     return [frame] if frame else []
 
 
-# High-water mark: above it no more frames are read (backpressure). Above the second, which only messages
-# beside the answers can reach, these are dropped.
+# High-water mark: above it no more frames are read (backpressure). Above the second mark, which only messages
+# beside the answers can reach, these messages are dropped.
 FULL = 1 << 20
 OVERFULL = 64 << 20
 
 
 class Outbox:
-    """Writes frames at once where there is room, and the rest when there is.
+    """Writes frames at once if there is room, and the rest later.
 
-    `on_room` is called when a full box has room again, `on_broken` once on EPIPE or another error.
+    `on_room` is called when a full outbox has room again, `on_broken` once on EPIPE or another error.
     """
 
     def __init__(
@@ -183,10 +183,11 @@ class Outbox:
         self._waiting: deque[memoryview] = deque()
         self._emptied = asyncio.Event()
         self._is_broken = False
-        # Whether the other side does not keep up. An attribute, because every answer asks.
+        # Whether the other side falls behind. An attribute, because every answer reads it.
         self.is_full = False
         self._size = 0
-        # Not a file or terminal: O_NONBLOCK belongs to the open file, which other processes may share.
+        # Only for pipes and sockets: O_NONBLOCK belongs to the open file, and other processes may share that
+        # of a file or terminal.
         if waits_for_reader(descriptor):
             os.set_blocking(descriptor, False)
 
@@ -196,7 +197,7 @@ class Outbox:
         return self._size > OVERFULL
 
     def write(self, frames: bytes) -> None:
-        """Write, or keep for later; dropped when the pipe is broken."""
+        """Write, or buffer for later; dropped when the pipe is broken."""
         written = 0 if self._size or self._is_broken else self._write_some(frames)
         if written == len(frames) or self._is_broken:
             return
@@ -208,7 +209,7 @@ class Outbox:
         self.is_full = self._size > FULL
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything is written, at most so long."""
+        """Wait until everything is written, at most `seconds`."""
         if self._size:
             await asyncio.wait([asyncio.ensure_future(self._emptied.wait())], timeout=seconds)
 
@@ -250,6 +251,6 @@ class Outbox:
 
 
 def waits_for_reader(descriptor: int) -> bool:
-    """Tell whether a full descriptor blocks its writer: those of pipes and sockets do."""
+    """Tell whether a full descriptor blocks its writer: pipes and sockets do."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,7 +1,7 @@
 """Questions that are too long for the form of a client, as files that its person can open.
 
-A file holds the whole question and ends with a code. Nobody can give the code who has not opened the file, so
-an approval that brings it is one of what stands there.
+A file holds the whole question and ends with a code. A person who has not opened the file cannot give the
+code, so an approval with the code approves the text of the file.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 # Without letters and digits that look alike: a person types them.
 _LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-# What a server left behind that was killed while it asked; a person has answered long before.
+# Files of a server that was killed while it asked; a person would have answered long before.
 STALE_SECONDS = 86_400
 
 
 class Nearby(msgspec.Struct, frozen=True):
-    """What a server has in common with clients on its own machine.
+    """Facilities that a server shares with clients on its own machine.
 
-    `directory` is for files that the person can open, `environment` that in which the client started the
-    server; it is empty where no client did. `rules` gives what a person may have allowed from now on.
+    `directory` is for files that the person can open. `environment` is the one in which the client started
+    the server; it is empty if no client did. `rules` returns the rules by which a person can allow such calls
+    from now on.
     """
 
     directory: Path | None = None
@@ -46,7 +47,7 @@ class Nearby(msgspec.Struct, frozen=True):
     rules: Callable[[ApprovalRequest], RuleOffers | None] | None = None
 
     def write(self, text: str) -> QuestionFile | None:
-        """Write a question to a file for its person; None where that cannot be done."""
+        """Write a question to a file for its person; None if that is not possible."""
         try:
             return None if self.directory is None else _write(self.directory, text)
         except OSError:
@@ -62,11 +63,11 @@ class QuestionFile(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Identify the text."""
+        """The digest of the text."""
         return digest_of_text(self.text)
 
     def content(self) -> bytes:
-        """Return what the file holds."""
+        """Return the contents of the file."""
         end = (
             f"That is all of it, {len(self.text):,} characters with the SHA-256 {self.digest}.\n"
             f"To approve exactly this, give the code {self.code} in the form at your client.\n"
@@ -74,12 +75,12 @@ class QuestionFile(msgspec.Struct, frozen=True):
         return f"{self.text}\n\n{end}".encode()
 
     def is_code(self, typed: str) -> bool:
-        """Tell whether somebody has typed the code."""
+        """Tell whether the typed text is the code."""
         given = "".join(typed.split()).replace("-", "").upper()
         return hmac.compare_digest(given.encode(), self.code.replace("-", "").encode())
 
     def is_intact(self) -> bool:
-        """Tell whether the file still is what was written."""
+        """Tell whether the file still has the written contents."""
         try:
             return self.path.read_bytes() == self.content()
         except OSError:
@@ -94,7 +95,7 @@ CODE = {"type": "string", "title": "Code", "description": "From the end of the f
 
 
 class FiledQuestion:
-    """A question whose text is in a file; to approve it takes the code from there."""
+    """A question whose text is in a file; approving it requires the code from the file."""
 
     trouble = "Nothing was run yet:"
     wanted = "code of the file was"
@@ -122,7 +123,7 @@ class FiledQuestion:
 
 
 def _write(directory: Path, text: str) -> QuestionFile:
-    """Write a file that nobody else can read, in a directory that nobody else can enter."""
+    """Write a file that no other user can read, in a directory that no other user can enter."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
@@ -146,7 +147,7 @@ def _clear(directory: Path) -> None:
 
 
 def question_directory(project: Path, environment: Mapping[str, str]) -> Path | None:
-    """Return a directory for such files outside of a project; None where there is none."""
+    """Return a directory for such files outside of a project; None if there is none."""
     runtime, state = runtime_directory(environment), state_home(environment)
     for base in (runtime, state, state_home({**environment, "XDG_STATE_HOME": ""})):
         if base is not None and not (base / "gramercy" / "questions").is_relative_to(project):

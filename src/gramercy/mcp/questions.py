@@ -1,4 +1,4 @@
-"""The question whether a call may run as the form of a client: what it shows, and what an answer means.
+"""The approval question as a form of a client: the text that it shows, and the meaning of an answer.
 
 A question shows all of a call. An edit that is too long for one is divided by its hunks.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Manner(Enum):
-    """Which form a client gets. To accept one with nothing filled in is to approve, but for MORE."""
+    """The form that a client gets. Accepting a form with nothing filled in approves, except for MORE."""
 
     FULL = "decision, hunks, arguments, reason"
     CHOICE = "decision"
@@ -31,29 +31,29 @@ class Manner(Enum):
     MORE = "hunks, arguments, reason, for a person who did not just approve"
 
 
-# Claude Code puts the cursor on Accept only where a form has no fields: one key instead of one per field.
-# Codex accepts a form without fields by itself when it runs with full access, and shows a choice as a menu.
+# Claude Code puts the cursor on Accept only if a form has no fields: one key instead of one per field. Codex
+# accepts a form without fields by itself when it runs with full access, and shows a choice as a menu.
 MANNERS = {"claude-code": Manner.BARE, "codex-mcp-client": Manner.CHOICE}
-# Clients that show forms to a person who sits before them, as they call themselves. Others may be programs
+# Clients that show forms to a person, by the names that they give themselves. Other clients may be programs
 # that answer by themselves, as their author wants.
 ATTENDED = frozenset({*MANNERS, "Visual Studio Code", "Visual Studio Code - Insiders", "cursor-vscode"})
 
-# What a form shows: a dialog of a client has room for some screens of text.
+# The characters of a form: a dialog of a client has room for some screens of text.
 CAPACITY = 16_000
-# Of one part of an edit, the hunks; the rest is for the arguments and the lines in short.
+# The characters of the hunks in one part of an edit; the rest is for the arguments and the summary.
 LONGEST_PART = 12_000
 # A person goes through no more switches than this in one form.
 MOST_HUNKS = 20
 # And through no more forms than this for one call.
 MOST_PARTS = 10
-# Claude Code shows three lines of a question, cut at the edge of the terminal: these say it in short, the
-# call on the first and what it would do on two more.
+# Claude Code shows three lines of a question, cut at the edge of the terminal. These summarize it: the call
+# on the first line, and its effect on two more.
 FEW_LINES = 2
 LONGEST_LINE = 160
 APPROVE, DENY = "approve", "deny"
-# What else a person can choose where a form is a menu, with the fields that the second form then has. Codex
-# goes through fields one by one and takes no Enter in an empty one, so that each has those alone that were
-# asked for: switches, a choice, or one text.
+# Further choices in a form that is a menu, with the fields of the second form that then follows. Codex goes
+# through fields one by one and accepts no Enter in an empty field, so each second form has only the requested
+# fields: switches, a choice, or one text.
 HUNKS, CHANGE, WHY, FROM_NOW_ON = "choose hunks", "change arguments", "deny, say why", "allow from now on"
 ONCE = "only this once"
 DECISION = {
@@ -72,9 +72,9 @@ ARGUMENTS = {
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What a person said yes to: the hunks of a part, other arguments, or all of it as shown.
+    """The part that a person approved: hunks of a part, other arguments, or all of it as shown.
 
-    `always` names the rule that is to allow such calls from now on.
+    `always` names the rule that will allow such calls from now on.
     """
 
     reason: str = ""
@@ -84,17 +84,17 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class RuleOffers(Protocol):
-    """The rules that a person can choose who wants such calls to be allowed from now on."""
+    """The rules from which a person can choose to allow such calls from now on."""
 
     names: tuple[str, ...]
     description: str
 
     def write(self, name: str) -> str:
-        """Write the rule of that name; return what is told about it, or raise a GramercyError."""
+        """Write the rule of that name; return a message about it, or raise a GramercyError."""
 
 
 class Askable(Protocol):
-    """A form at a client; `asked` names the question of the journal that it puts, if that has one."""
+    """A form at a client; `asked` names the question of the journal that it shows, if there is one."""
 
     asked: str
     text: str
@@ -103,16 +103,16 @@ class Askable(Protocol):
     wanted: str
 
     def chosen(self, content: dict[str, Any]) -> Chosen | Denied | None:
-        """Return what the person has decided, None for a wish to say more; `content` fits the form.
+        """Return the person's decision, None if they want to say more; `content` fits the form.
 
-        Raise a GramercyError for what cannot be used.
+        Raise a GramercyError for unusable content.
         """
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """What of a call a question is about: all of it, or some hunks of its edit."""
+    """The part of a call that a question is about: all of it, or some hunks of its edit."""
 
-    # Asked once: a file may change while the person looks, and the numbers are those of what was shown.
+    # Read once: a file may change while the person looks, and the numbers are those of the shown hunks.
     texts: tuple[str, str] | None
     hunks: tuple[Hunk, ...] = ()
     total: int = 0
@@ -120,7 +120,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class ApprovalQuestion:
-    """What is shown, the form in which it is answered, and the reading of the answer."""
+    """The shown text, the form for the answer, and the interpretation of the answer."""
 
     trouble = "The arguments that you gave cannot be used."
     wanted = "arguments that can be used were"
@@ -136,9 +136,9 @@ class ApprovalQuestion:
         self.asked = asked(request)
         self._request = request
         self._manner = manner
-        # What the person wants to say more about; empty is all of it.
+        # The topic that the person wants to say more about; empty means all.
         self._topic = topic
-        # A rule is about whole calls.
+        # A rule applies to whole calls.
         self._rules = rules if extent is None or not extent.title else None
         self._extent = extent or _whole(request)
         self._fields = self._all_fields()
@@ -147,7 +147,7 @@ class ApprovalQuestion:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the form has no place for more than yes and no."""
+        """Whether the form has only yes and no."""
         return self._manner is Manner.BARE
 
     def again(self) -> ApprovalQuestion:
@@ -179,7 +179,7 @@ class ApprovalQuestion:
         return fields if self._manner is Manner.MORE else {"decision": DECISION, **fields}
 
     def _topics(self) -> dict[str, str]:
-        """Return what can be said more about, each with how its fields begin."""
+        """Return the topics of a second form, each with the prefix of its fields."""
         found = {HUNKS: _SWITCH} if self._extent.hunks else {CHANGE: "arguments"}
         found |= {WHY: "reason"}
         return found if self._rules is None else {**found, FROM_NOW_ON: "always"}
@@ -200,7 +200,7 @@ class ApprovalQuestion:
         return {"type": "boolean", "title": title, "description": about, "default": default}
 
     def chosen(self, content: dict[str, Any]) -> Chosen | Denied | None:
-        """Return what the person has decided, None for a wish to say more."""
+        """Return the person's decision, None if they want to say more."""
         word, reason = content.get("decision", APPROVE), str(content.get("reason", "")).strip()
         if word in self._topics():
             self._topic = word
@@ -217,7 +217,7 @@ class ApprovalQuestion:
         return Chosen(reason, arguments=edited)
 
     def _allowed(self, content: dict[str, Any], reason: str) -> Chosen:
-        """Return the approval of the whole call, and of those that the chosen rule allows."""
+        """Return the approval of the whole call, with the rule that the person has chosen."""
         hunks = self._extent.hunks
         is_on = self._manner is not Manner.MORE
         is_cut = is_on and not all(content.get(_switch(hunk), True) for hunk in hunks)
@@ -232,12 +232,12 @@ class ApprovalQuestion:
         is_on = self._manner is not Manner.MORE
         chosen = {hunk.number for hunk in self._extent.hunks if content.get(_switch(hunk), is_on)}
         if not chosen and not is_on and self._extent.total > len(self._extent.hunks):
-            # Of a part nothing was wanted: then nothing of the whole.
+            # Nothing of this part was wanted, so the whole call is denied.
             return Denied(reason)
         return Chosen(reason, frozenset(chosen))
 
     def _edited(self, text: str) -> dict[str, Any] | None:
-        """Return the arguments with the person's changes, checked; None when nothing was changed."""
+        """Return the arguments with the person's changes, validated; None if nothing was changed."""
         changes = parse_arguments(text) if text.strip() else {}
         if not isinstance(changes, dict):
             raise InvalidArgumentsError([Fault(WHOLE, "a JSON object", f"{text!r:.60}")])
@@ -246,7 +246,7 @@ class ApprovalQuestion:
         return edited if edited != shown else None
 
     def decided(self, found: list[Chosen], by: str, shown: str) -> Decision:
-        """Make one decision of what was chosen in all parts; `shown` is what they have shown."""
+        """Combine the choices of all parts into one decision; `shown` is the text that they have shown."""
         reason = "; ".join(one.reason for one in found if one.reason)
         edited = found[0].arguments
         if edited is not None:
@@ -265,13 +265,13 @@ class ApprovalQuestion:
         return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=shown)
 
     def decide(self, content: dict[str, Any], by: str) -> Decision | None:
-        """Return the decision of a person who is asked this question alone."""
+        """Return the decision of a person who is asked only this question."""
         found = self.chosen(content)
         return self.decided([found], by, self.text) if isinstance(found, Chosen) else found
 
 
 def asked(request: ApprovalRequest) -> str:
-    """Name the question of the journal that a request puts, the same in every process; empty without one."""
+    """Name the journal's question of a request, equally in every process; empty if there is none."""
     key = getattr(request, "key", 0)
     return f"{key} {getattr(request, 'asked_at', 0.0)!r} {request.seal.digest}" if key else ""
 
@@ -297,7 +297,7 @@ def _hunks(request: ApprovalRequest) -> tuple[tuple[str, str] | None, tuple[Hunk
 def parted(
     request: ApprovalRequest, manner: Manner, rules: RuleOffers | None = None
 ) -> list[ApprovalQuestion]:
-    """Return the questions that show all of a call between them; none where forms have no room for it."""
+    """Return the questions that together show all of a call; an empty list if forms have no room for it."""
     whole = ApprovalQuestion(request, manner, rules=rules)
     if _shows_all(request, [whole]):
         return [whole]
@@ -320,7 +320,7 @@ def _shows_all(request: ApprovalRequest, parts: list[ApprovalQuestion]) -> bool:
 
 
 def _grouped(hunks: tuple[Hunk, ...]) -> list[list[Hunk]]:
-    """Put hunks together that are asked about in one form."""
+    """Group the hunks that are asked about in one form."""
     groups: list[list[Hunk]] = []
     room = 0
     for hunk in hunks:
@@ -341,7 +341,7 @@ def _switch(hunk: Hunk) -> str:
 
 
 def question_text(request: ApprovalRequest, extent: Extent) -> str:
-    """Show a person the call as it would run, and what it would do: in short first, then all of it."""
+    """Show a person the call as it would run and its effect: a summary first, then all of it."""
     tool, told = request.tool, request.told
     given = {name: value for name, value in request.arguments.items() if name not in told}
     in_brief, is_whole = in_short(given)
@@ -375,7 +375,7 @@ def in_short(arguments: dict[str, Any]) -> tuple[str, bool]:
 
 
 def gist_of(effect: str, hunks: str = "") -> list[str]:
-    """Say on two lines at most what the call would do."""
+    """Say on at most two lines what the call would do."""
     first, _, rest = effect.partition("\n")
     if hunks or effect.startswith("--- "):
         return _pressed(_marked(hunks) if hunks else changed_lines(effect))
@@ -384,7 +384,7 @@ def gist_of(effect: str, hunks: str = "") -> list[str]:
 
 
 def _pressed(changed: list[str]) -> list[str]:
-    """Press the lines that come and go into two; they are counted, so that nobody takes them for all."""
+    """Squeeze added and removed lines into two; their number shows that these may not be all."""
     if len(changed) <= FEW_LINES:
         return [cut(line, LONGEST_LINE) for line in changed]
     added = sum(line.startswith("+") for line in changed)
@@ -394,5 +394,5 @@ def _pressed(changed: list[str]) -> list[str]:
 
 
 def _marked(hunks: str) -> list[str]:
-    """Return the lines of hunks that come and go."""
+    """Return the added and removed lines of hunks."""
     return [line for line in hunks.split("\n") if line[:1] in {"+", "-"}]

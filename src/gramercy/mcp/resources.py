@@ -1,4 +1,4 @@
-"""The methods about what a catalogue holds: resources, prompts, completions."""
+"""The methods for the contents of a catalogue: resources, prompts, completions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST_URI = 4_000  # browsers and servers stop at 2,000 to 8,000
 MOST_COMPLETIONS = 100  # the most that the protocol allows
-MOST_NAMED = 5  # of the resources that there are, to a client that asks for another
-# A reader that takes longer is broken; what takes long is a tool.
+MOST_NAMED = 5  # resources named to a client that asks for an unknown one
+# A reader that takes longer is broken; longer work belongs into a tool.
 READ_SECONDS = 60.0
 
 
@@ -68,7 +68,7 @@ class CatalogMethods:
         return self._shaper.cached(request, {"contents": contents}, 0)
 
     def known(self, request: Request) -> str:
-        """Return the address that a request names; it must not be endless."""
+        """Return the address that a request names, unless it is too long."""
         uri = request.text("uri")
         if len(uri) > LONGEST_URI:
             raise invalid_params(f"uri is longer than {LONGEST_URI} characters")
@@ -119,7 +119,7 @@ async def _completed(values: Callable[..., Any] | None, typed: str, known: dict[
 
 
 async def _called(function: Callable[..., Any], given: tuple[Any, ...], what: str, *, inline: bool) -> Any:
-    """Call a function of the catalogue within bounds; only errors of our own tree are told to the client."""
+    """Call a function of the catalogue within limits; only errors of our own tree are told to the client."""
     limit = Limit(what[:200], None if inline or is_async(function) else READ_SECONDS)
     try:
         return await LOOP.call(function, *given, limit=limit, inline=inline)
@@ -166,7 +166,7 @@ def _as_message(part: Any, version: str) -> dict[str, Any]:
 
 
 def not_found(request: Request, uri: str, catalog: Catalog) -> ProtocolError:
-    """Return the error for an address that a catalogue does not have, with those that come near."""
+    """Return the error for an unknown address, with similar ones."""
     code = Code.INVALID_PARAMS if request.modern else Code.RESOURCE_NOT_FOUND
     known = [*catalog.resources, *catalog.templates]
     near = suggest(uri[:LONGEST_URI], known, most=MOST_NAMED)

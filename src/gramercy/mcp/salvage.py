@@ -1,7 +1,7 @@
-"""Find the id of a request that cannot be read, so that its client does not wait for an answer.
+"""Find the id of a request that cannot be parsed, so that its client does not wait for an answer.
 
-Only what is certain is used: a method or parameters beside the id tell a request from an answer, and an id
-that could not be sent back as it came is none.
+Only a certain id is used: a method or parameters beside the id tell a request from an answer, and an id that
+cannot be sent back unchanged does not count.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 
 import msgspec
 
-# As much of the beginning of a message as is looked at, and is kept of one that is thrown away.
+# How much of the beginning of a message is examined, and kept of a message that is dropped.
 BEGINNING = 4_096
-# A message up to this size is read again as a whole: clients may write the id at its end.
+# A message up to this size is parsed again as a whole: clients may write the id at its end.
 READ_AGAIN = 1 << 20
-# An id is kept as long as its request runs, and sent back; those of clients have a few dozen characters.
+# An id is kept while its request runs, and sent back; the ids of clients have a few dozen characters.
 LONGEST_ID = 1_000
-# What a faulty byte was replaced by.
+# The character that replaces a faulty byte.
 _REPLACED = "\ufffd"
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
@@ -26,12 +26,12 @@ _decode_id = msgspec.json.Decoder(int | str).decode
 
 
 def id_of(frame: bytes) -> int | str | None:
-    """Return the id of a request that is JSON but for characters that it must not have, else None."""
+    """Return the id of a request that is JSON except for forbidden characters, else None."""
     return _id_anywhere(frame) if len(frame) <= READ_AGAIN else id_at_start(frame)
 
 
 def id_at_start(frame: bytes) -> int | str | None:
-    """Return the id of a request as far as it stands before the first value that is an object or a list."""
+    """Return the id of a request if it comes before the first value that is an object or a list."""
     frame = frame[:BEGINNING]
     found: dict[bytes, bytes] = {}
     opening = _OPENING.match(frame)
@@ -53,7 +53,7 @@ def id_at_start(frame: bytes) -> int | str | None:
 def _id_anywhere(frame: bytes) -> int | str | None:
     if not frame.lstrip().startswith(b"{"):
         return None
-    # Loaded for faulty frames only. It reads lone surrogates, which the other reader does not.
+    # Loaded for faulty frames only. It accepts lone surrogates, which the other parser does not.
     import json
 
     try:
@@ -64,7 +64,7 @@ def _id_anywhere(frame: bytes) -> int | str | None:
 
 
 def _usable(found: object) -> int | str | None:
-    """Return an id that can be sent back as it came."""
+    """Return the id if it can be sent back unchanged."""
     if type(found) is int:
         return found if _LEAST <= found <= _MOST else None
     if type(found) is not str or len(found) > LONGEST_ID or _REPLACED in found:

@@ -1,7 +1,7 @@
 """Names that a client brings back, signed, so that they hold after a restart of the server.
 
-The key is kept in the user's state directory; where that cannot be, it lives as long as the process, and so
-do the names.
+The key is kept in the user's state directory. If that is not possible, it lives as long as the process, and
+so do the names.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_BYTES = 32  # as many as the digest has: more would add nothing
-SIGNATURE_BYTES = 18  # 24 characters, and nobody guesses one of 2**144
-IDENTITY_BYTES = 16  # among the calls of one user no two meet
+SIGNATURE_BYTES = 18  # 24 characters: one of 2**144 cannot be guessed
+IDENTITY_BYTES = 16  # enough that no two calls of one user collide
 FILE = "signing.key"
 
 
 class Signer:
-    """Signs the names of parked calls and tasks. `process` tells those of this process from older ones."""
+    """Signs the names of parked calls and tasks. `process` tells names of this process from older ones."""
 
     __slots__ = ("_key", "process")
 
@@ -37,7 +37,7 @@ class Signer:
         self.process = token_hex(4)
 
     def signed(self, purpose: str, text: str, bound: str = "") -> str:
-        """Return a text with its signature; `bound` is what it is good for besides, and not repeated."""
+        """Return a text with its signature; `bound` is signed too, but not repeated in the result."""
         return f"{text}.{self._signature(purpose, text, bound)}"
 
     def read(self, purpose: str, signed: str, bound: str = "") -> str | None:
@@ -47,28 +47,28 @@ class Signer:
         return text if hmac.compare_digest(signature.encode(), expected.encode()) else None
 
     def identity(self, about: Any) -> str:
-        """Identify what a call is about, the same after a restart; without the key it tells nothing."""
+        """Identify the content of a call, equally after a restart; without the key it reveals nothing."""
         message = f"identity:{canonical_text(about)}".encode("utf-8", "surrogatepass")
         return hmac.digest(self._key, message, "sha256")[:IDENTITY_BYTES].hex()
 
     def _signature(self, purpose: str, text: str, bound: str) -> str:
-        # The lengths are told, so that no two triples are one message.
+        # The length is included, so that no two triples give the same message.
         message = f"{purpose}:{len(text)}:{text}:{bound}".encode("utf-8", "surrogatepass")
         return pack(hmac.digest(self._key, message, "sha256")[:SIGNATURE_BYTES])
 
 
 def pack(data: bytes) -> str:
-    """Write bytes as letters, digits, - and _."""
+    """Encode bytes as letters, digits, - and _."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def unpack(text: str) -> bytes:
-    """Read what `pack` has written."""
+    """Decode the output of `pack`."""
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def kept_key(environment: Mapping[str, str]) -> bytes | None:
-    """Return the key of this user, made when it is first wanted; None where none can be kept."""
+    """Return the key of this user, created when first needed; None if it cannot be stored."""
     try:
         directory = state_home(environment) / "gramercy"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def kept_key(environment: Mapping[str, str]) -> bytes | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Read a key that nobody else can have read or written; None where there is no such file."""
+    """Read a key that no other user can have read or written; None if there is no such file."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -87,13 +87,13 @@ def _read(path: Path) -> bytes | None:
         is_private = about.st_uid == os.getuid() and not about.st_mode & 0o077
         if stat.S_ISREG(about.st_mode) and is_private and len(key) == KEY_BYTES:
             return key
-        # Others may know it: names that were signed with it count no longer.
+        # Other users may know it, so names that were signed with it are no longer valid.
         path.unlink()
     return None
 
 
 def _made(path: Path) -> bytes | None:
-    """Make a key; of two processes that do so at once, both take that of the first."""
+    """Create a key; of two processes that do so at once, both use that of the first."""
     fresh = path.with_name(f"{FILE}.{os.getpid()}.{token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

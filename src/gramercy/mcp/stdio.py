@@ -1,7 +1,7 @@
 """Serve one client on standard input and output, and keep everything but frames off these two.
 
-A print(), C code and child processes write to standard error from then on, and read EOF. Nothing here knows
-what a frame says.
+From then on print(), C code and child processes write to standard error, and read EOF. This module does not
+know the contents of a frame.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Receiver
     from gramercy.mcp.pipes import Frame
 
-# Each has a task and maybe a thread; a client that has more under way does not wait for answers.
+# Each has a task and maybe a thread; a client with more pending requests does not wait for answers.
 MOST_RUNNING = 256
-# After the end of the input: for calls to finish, for cancelled ones to notice, for the rest to be written.
-# Together with what closes the images this must stay below a second.
+# After the end of the input: for calls to finish, for cancelled calls to notice, for the rest to be written.
+# Together with closing the images this must stay below a second.
 LINGER_SECONDS = 0.2
 CANCEL_SECONDS = 0.1
 DRAIN_SECONDS = 0.1
@@ -39,15 +39,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_stdio(receiver: Receiver, wire: Descriptors | None = None) -> None:
-    """Serve until the client leaves or a signal comes, on the fastest event loop there is."""
-    # First: a loop has descriptors of its own, which must not take a place among the standard three.
+    """Serve until the client leaves or a signal comes, on the fastest available event loop."""
+    # Do this first: a loop has descriptors of its own, which must not get the numbers of the standard three.
     wire = wire or claim_descriptors()
     loop = _new_loop()
     try:
         loop.run_until_complete(serve_stdio(receiver, wire))
         loop.run_until_complete(_end_tasks())
     finally:
-        # Not asyncio.run, which would wait without bound for tasks and threads that tools have started.
+        # asyncio.run would wait without limit for tasks and threads that tools have started.
         loop.close()
 
 
@@ -61,7 +61,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _end_tasks() -> None:
-    """Cancel what goes on without a client, such as a task whose result was to be fetched later."""
+    """Cancel work without a client, such as a task whose result was to be fetched later."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
@@ -70,7 +70,7 @@ async def _end_tasks() -> None:
 
 
 async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
-    """Serve until the client leaves or a signal comes; requests under way are cancelled then."""
+    """Serve until the client leaves or a signal comes; pending requests are cancelled then."""
     client = StdioConnection(receiver, wire)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
@@ -99,7 +99,7 @@ class StdioConnection:
         self._linger = 0.0
 
     def send(self, message: bytes) -> None:
-        """Send one message, from any thread; dropped when the client has left or reads nothing at all."""
+        """Send one message, from any thread; dropped if the client has left or does not read at all."""
         if threading.get_ident() == self._thread:
             self._send(message)
         elif not self._loop.is_closed():
@@ -116,7 +116,7 @@ class StdioConnection:
         self._is_over.set()
 
     async def serve(self) -> None:
-        """Answer frames until the client leaves, then end what is under way."""
+        """Answer frames until the client leaves, then end the pending requests."""
         self._inbox.resume()
         try:
             await self._is_over.wait()
@@ -130,7 +130,7 @@ class StdioConnection:
             await self._outbox.drain(DRAIN_SECONDS)
 
     async def _settle(self, seconds: float) -> None:
-        """Wait for the answers under way, at most so long."""
+        """Wait for the pending answers, at most `seconds`."""
         if self._running and seconds:
             await asyncio.wait(self._running, timeout=seconds)
 
@@ -145,7 +145,7 @@ class StdioConnection:
         self._answer()
 
     def _answer(self) -> None:
-        """Answer what has come; a client that does not read its answers is not read from (backpressure)."""
+        """Answer the frames that have come; stop reading while the client reads no answers (backpressure)."""
         frames, outbox = self._frames, self._outbox
         while frames and not outbox.is_full:
             frame = frames.popleft()
@@ -189,7 +189,7 @@ def _complain(text: str) -> None:
         sys.stderr.write(f"gramercy: {text}\n")
 
 
-# Below are stdin, stdout and stderr.
+# The numbers below are stdin, stdout and stderr.
 FIRST_PRIVATE = 3
 
 
@@ -215,7 +215,7 @@ def claim_descriptors() -> Descriptors:
     os.dup2(nowhere, 0)
     os.dup2(2, 1)
     os.close(nowhere)
-    # What is printed would be written in blocks, long after it was said.
+    # The old stdout would write printed lines in blocks, long after they were printed.
     sys.stdout = sys.stderr
     return wire
 

@@ -1,4 +1,4 @@
-"""Which clients are told of changes: legacy sessions, and the listen streams of modern clients."""
+"""Notify clients of changes: legacy sessions, and the listen streams of modern clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.clients import Clients
 
-# Kept for each client, and gone through at each change.
+# Stored for each client, and scanned at each change.
 MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -41,25 +41,25 @@ class ListenStream:
         self.turn = turn
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification that belongs to this subscription."""
+        """Send a notification of this subscription."""
         if self.request.channel is not None and not self.turn.done():
             meta = {SUBSCRIPTION_KEY: self.request.id}
             self.request.channel.send(notification(method, {**params, "_meta": meta}))
 
     def cancel(self) -> None:
-        """Stop because the client wants no answer: it gets none."""
+        """Stop because the client wants no answer; it gets none."""
         if not self.turn.done():
             self.turn.set_result(None)
 
     def end(self, shaper: Shaper) -> None:
-        """Stop because the server does, and say so."""
+        """Stop because the server stops, and say so."""
         if not self.turn.done():
             result = shaper.shaped(self.request, {"_meta": {SUBSCRIPTION_KEY: self.request.id}})
             self.turn.set_result(jsonrpc.success(self.request.id, result))
 
 
 class Subscriptions:
-    """Brings changes to all who want to hear of them."""
+    """Sends changes to all subscribed clients."""
 
     def __init__(self, clients: Clients, shaper: Shaper, catalog: Catalog | None) -> None:
         self._clients = clients
@@ -89,7 +89,7 @@ class Subscriptions:
         self._clients.end_request(stream.request.peer, stream.request.id)
 
     def _agreed(self, request: Request) -> dict[str, Any]:
-        """Return what the client wants to hear of and can."""
+        """Return the subscriptions that the client wants and may have."""
         asked = request.mapping("notifications")
         offered = ("tools",) if self._catalog is None else tuple(_FIELDS)
         agreed: dict[str, Any] = {_FIELDS[kind]: True for kind in offered if asked.get(_FIELDS[kind]) is True}
@@ -119,7 +119,7 @@ class Subscriptions:
         return {}
 
     def _check(self, request: Request, uri: str) -> None:
-        """Refuse an address that is not there: its subscriber would wait for ever."""
+        """Refuse an unknown address: its subscriber would wait forever."""
         if self._catalog is not None and self._catalog.find(uri) is None:
             raise not_found(request, uri, self._catalog)
 
@@ -131,12 +131,12 @@ class Subscriptions:
         return {}
 
     def remember_loop(self) -> None:
-        """Note where messages are sent, for changes that are made on other threads."""
+        """Remember the event loop, for changes that are made on other threads."""
         with suppress(RuntimeError):
             self._loop, self._thread = asyncio.get_running_loop(), get_ident()
 
     def list_changed(self, kind: str) -> None:
-        """Tell all clients that want to know that a listing has changed."""
+        """Notify all subscribed clients that a listing has changed."""
         method = f"notifications/{kind}/list_changed"
         for stream in self._open.copy():
             if stream.wanted.get(_FIELDS[kind]):
@@ -146,7 +146,7 @@ class Subscriptions:
                 client.peer.channel.send(notification(method))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell all clients that watch a resource that it has changed."""
+        """Notify all clients that watch a resource that it has changed."""
         method, params = "notifications/resources/updated", {"uri": uri}
         for stream in self._open.copy():
             if uri in stream.wanted.get("resourceSubscriptions", ()):
@@ -156,7 +156,7 @@ class Subscriptions:
                 client.peer.channel.send(notification(method, params))
 
     def task_changed(self, task_id: str, principal: str, describe: Callable[[], dict[str, Any]]) -> None:
-        """Tell those who listen to a task, and may, how it stands."""
+        """Notify the listeners of a task, if they may see it, of its status."""
         for stream in self._open.copy():
             mine = stream.request.peer.principal == principal
             if mine and task_id in stream.wanted.get("taskIds", ()):

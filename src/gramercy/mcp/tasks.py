@@ -1,7 +1,7 @@
-"""Calls that outlive their request, and the methods tasks/*: the modern extension and those of 2025-11-25.
+"""Calls that outlive their request, and the methods tasks/*, of the modern extension and of 2025-11-25.
 
 A task belongs to the principal that began it, not to a connection. It ends with its time to live. Its id
-names the call in the journal, so that where that outlives the process, a task does so too.
+names the call in the journal, so that a task outlives the process if the journal does.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ POLL_MS = 500  # a person does not notice, and a poll costs microseconds
 MOST_TASKS = 1_000
 MOST_TASKS_OF_ONE = 200
 PAGE = 100  # some kilobytes
-# What a signature is for, so that no other name of ours passes for it.
+# The purpose of a signature, so that no other signed name of ours passes for it.
 PURPOSE = "task"
 
 
 class TaskName(msgspec.Struct, frozen=True):
-    """What the id of a task says: which call it is, when it began, and how long it is kept."""
+    """The contents of a task's id: its call, when it began, and how long it is kept."""
 
     id: str
     identity: str
@@ -64,7 +64,7 @@ class TaskName(msgspec.Struct, frozen=True):
     @classmethod
     def made(cls, signer: Signer, principal: str, identity: str, ttl_ms: int) -> TaskName:
         """Name a new task."""
-        # A call without an identity is in no journal that outlives the process: nothing will be looked up.
+        # A call without an identity is in no journal that outlives the process, so it is never looked up.
         about = bytes.fromhex(identity) if identity else token_bytes(IDENTITY_BYTES)
         created_ms = int(time() * 1000)
         parts = (about, created_ms.to_bytes(6), ttl_ms.to_bytes(4), token_bytes(6))
@@ -113,9 +113,9 @@ class Task:
         self.created_at = _written(name.created_ms / 1000)
         self.updated_at = _now()
         self.outcome: Any = None
-        # That of the call, as long as the client may come back for it.
+        # The result of the call, as long as the client may return for it.
         self.result: ToolResult | None = None
-        # Who waits for the end, and who can be sent questions meanwhile: the legacy tasks/result.
+        # The waiters for the end, and the sender of questions meanwhile: the legacy tasks/result.
         self.waiters: list[asyncio.Future[None]] = []
         self.sender: Callable[[Question], None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -124,33 +124,33 @@ class Task:
 
     @property
     def status(self) -> Status:
-        """Where the task stands now."""
+        """The present status of the task."""
         return "input_required" if self._status == "working" and self.open_questions else self._status
 
     @property
     def open_questions(self) -> dict[str, Question]:
-        """What the handler wants to know and has not been told."""
+        """The unanswered questions of the handler."""
         return {} if self.conversation is None else self.conversation.questions
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the task has ended."""
         return self._status != "working"
 
     def asked(self, question: Question) -> None:
-        """Hold a question until the client comes for it, or send it to one that waits."""
+        """Hold a question until the client fetches it, or send it to a waiting client."""
         self._touch()
         if self.sender is not None:
             self.sender(question)
 
     def answer(self, answers: dict[str, Any]) -> None:
-        """Take answers by their keys; those to no question are dropped."""
+        """Take answers by their keys; answers to unknown questions are dropped."""
         if self.conversation is not None:
             self.conversation.take_answers(answers)
         self._touch()
 
     def finish(self, outcome: Any) -> None:
-        """Note how the call has ended: with a result, or with a ProtocolError."""
+        """Note the end of the call: a result, or a ProtocolError."""
         if isinstance(outcome, ProtocolError):
             self._finish("failed", outcome)
             return
@@ -167,7 +167,7 @@ class Task:
         self._finish("cancelled")
 
     def _finish(self, status: Status, outcome: Any = None) -> None:
-        """Keep the outcome; a second one does not count."""
+        """Store the outcome; a second one does not count."""
         if self.is_over:
             return
         self._status, self.outcome = status, outcome
@@ -186,7 +186,7 @@ class Task:
             self.conversation.cancel()
 
     def call_off(self) -> None:
-        """Stop because the client wants that."""
+        """Stop because the client has cancelled the task."""
         if self.conversation is not None:
             self.conversation.call_off()
 
@@ -211,7 +211,7 @@ class TaskStore:
         return len(self._tasks)
 
     def create(self, conversation: Conversation, ttl_ms: int = TTL_MS) -> Task | None:
-        """Make a task of a call; None when there are too many already."""
+        """Make a task of a call; None if there are too many already."""
         call = conversation.call
         if not self._has_room(call.principal):
             return None
@@ -222,7 +222,7 @@ class TaskStore:
         return len(self._tasks) < MOST_TASKS and self._owned[owner] < MOST_TASKS_OF_ONE
 
     def keep(self, conversation: Conversation, name: TaskName) -> Task:
-        """Keep a task until its time is over."""
+        """Keep a task until its time to live is over."""
         task = Task(conversation, name, self._changed)
         self._tasks[task.id] = task
         self._owned[task.principal] += 1
@@ -231,7 +231,7 @@ class TaskStore:
         return task
 
     def find(self, task_id: str, principal: str) -> Task | None:
-        """Return a task of this principal; of others it must not even be known that they exist."""
+        """Return a task of this principal; the existence of other principals' tasks must not be revealed."""
         task = self._tasks.get(task_id)
         return None if task is None or task.principal != principal else task
 
@@ -271,7 +271,7 @@ def _written(at: float) -> str:
 
 
 class TaskMethods:
-    """Makes tasks of calls, and answers tasks/*. `adopt` takes up those of an earlier process."""
+    """Makes tasks of calls, and answers tasks/*. `adopt` resumes tasks of an earlier process."""
 
     adopt: Callable[[Request, TaskName], Task | None] | None = None
 
@@ -291,7 +291,7 @@ class TaskMethods:
         self._patience = patience
 
     def create(self, conversation: Conversation) -> Task | None:
-        """Make a task that takes the outcome of a call; None when the client knows none or has too many."""
+        """Make a task that takes the outcome of a call; None if the client knows no tasks or has too many."""
         request = conversation.request
         if not (request.declares_tasks or "task" in request.params):
             return None
@@ -326,7 +326,7 @@ class TaskMethods:
         return None if name is None or self.adopt is None else self.adopt(request, name)
 
     def get(self, request: Request) -> dict[str, Any]:
-        """Tell how a task stands."""
+        """Return the status of a task."""
         task = self._named(request)
         if not request.modern:
             return _legacy(task)
@@ -334,7 +334,7 @@ class TaskMethods:
         return self.detailed(task)
 
     def _fetched(self, task: Task) -> None:
-        """Note that the outcome goes out now."""
+        """Note that the outcome is sent now."""
         if task.is_over and task.result is not None:
             # After the answer, which is written in this turn of the loop or the next.
             asyncio.get_running_loop().call_soon(self._delivered, task.result)
@@ -359,7 +359,7 @@ class TaskMethods:
         return page_of(tasks, request, "tasks", PAGE)
 
     def result(self, request: Request) -> Coroutine[Any, Any, Any]:
-        """Wait for a task to end and return what its call would have returned (legacy)."""
+        """Wait for a task to end and return the result that its call would have returned (legacy)."""
         return self._result(request, self._named(request))
 
     async def _result(self, request: Request, task: Task) -> Any:
@@ -409,7 +409,7 @@ class TaskMethods:
         }
 
     def detailed(self, task: Task) -> dict[str, Any]:
-        """Describe a task with all that belongs to its status."""
+        """Describe a task with all fields of its status."""
         found = self._described(task)
         if task.status == "input_required":
             asked = task.open_questions.items()

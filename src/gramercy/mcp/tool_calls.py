@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
-# By how much the clock of the process may have differed that began a task.
+# How much the clock of the process that began a task may have differed.
 CLOCK_SECONDS = 60.0
 
 
@@ -57,22 +57,22 @@ class ToolCalls:
         self._listing = listing
         self._shaper = shaper
         self._strict = strict
-        # Random enough that calls of two servers never meet in one journal, and cheap to make.
+        # Random enough that calls of two servers never collide in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
-        # The tools that clients of the last ceiling may call, as long as neither tools nor policy change.
+        # The tools for clients of the last ceiling, valid while neither tools nor policy change.
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
         self._ceiling: Safety | None = None
         self._shown: dict[str, Tool] = {}
         self.preface: Preface | None = None
-        # What to tell those who call a tool that is not served here, by its name.
+        # The text for clients that call a tool that is not served here, by its name.
         self.elsewhere: Mapping[str, str] = {}
-        # Those whose first reply has been given: sessions, and principals where there are no sessions.
+        # Clients that have had their first reply: sessions, or principals if there are no sessions.
         self._told: set[Peer | str] = set()
 
     def call(self, request: Request) -> CallResult | AsTask | Coroutine[Any, Any, CallResult]:
-        """Return the result, or what will give it when the tool has to be waited for."""
+        """Return the result, or a coroutine for it if the tool has to be awaited."""
         tool = self.find(request)
         arguments = request.params.get("arguments", {})
         if type(arguments) is not dict:
@@ -87,7 +87,7 @@ class ToolCalls:
         return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
 
     def returned(self, name: TaskName, request: Request) -> Coroutine[Any, Any, CallResult] | None:
-        """Return what goes on with a call that an earlier process has made a task; None without a trace."""
+        """Return a coroutine that resumes a task's call of an earlier process; None if there is no trace."""
         journal = self._executor.journal
         record = journal.find(name.identity) or self._delivered(name, request)
         if record is None:
@@ -107,7 +107,7 @@ class ToolCalls:
         )
 
     def _delivered(self, name: TaskName, request: Request) -> CallRecord | None:
-        """Find a call whose answer has gone out, for a client that fetches it again."""
+        """Find a call whose answer was delivered, for a client that fetches it again."""
         since, principal = name.created_ms / 1000 - CLOCK_SECONDS, request.peer.principal
         for record in self._executor.journal.records(principal=principal, since=since):
             if record.call.identity == name.identity:
@@ -115,7 +115,7 @@ class ToolCalls:
         return None
 
     def find(self, request: Request) -> Tool:
-        """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
+        """Return the tool that a request names, or raise the error of the seed: Unknown tool."""
         name = request.params.get("name")
         if type(name) is not str or not name:
             raise invalid_params("name must be the name of a tool")
@@ -139,7 +139,7 @@ class ToolCalls:
         return tool
 
     def _unknown(self, name: str, tool: Tool | None, request: Request) -> ProtocolError:
-        """Return the error; what helps is in its message too, since models see nothing else of it."""
+        """Return the error; the hint is in its message too, since models see nothing else of it."""
         message, ceiling = f"Unknown tool: {name[:100]}", request.peer.ceiling
         reason = self.elsewhere.get(name) or self.elsewhere.get(name.replace("-", "_"))
         if tool is not None:
@@ -166,11 +166,11 @@ class ToolCalls:
 
     @staticmethod
     def _teller(request: Request) -> Peer | str:
-        # Every modern request over HTTP is a peer of its own.
+        # Over HTTP, every modern request is a peer of its own.
         return request.peer.principal if request.modern else request.peer
 
     def _with_note(self, result: CallResult, request: Request) -> CallResult:
-        """Add to the first reply what the client should know; what the tool has said stays in front."""
+        """Add the note for the client to its first reply, after the tool's own text."""
         teller = self._teller(request)
         if self.preface is not None and self.preface.note and teller not in self._told:
             result.content.append(TextContent("text", without_controls(self.preface.note)))
@@ -178,16 +178,16 @@ class ToolCalls:
         return result
 
     def forget(self, peer: Peer) -> None:
-        """Forget a client that is gone."""
+        """Forget a client that has gone."""
         self._told.discard(peer)
 
     async def _rest(self, outcome: Awaitable[ToolResult], request: Request) -> CallResult:
         result = await outcome
-        # A client that was asked something is answered on another request than the one that began.
+        # If a client was asked something, another request than the first one gets the answer.
         return self._shaped(result, getattr(current_call(), "request", request))
 
     def _shaped(self, result: ToolResult, request: Request) -> CallResult:
-        # What is in doubt is not over: a client that comes back after it was resolved gets the answer.
+        # A call in doubt is not over: a client that returns after it was resolved gets the answer.
         if "journal_key" in result.metadata and "in_doubt" not in result.metadata:
             call = current_call()
             if isinstance(call, ServedCall):
@@ -206,7 +206,7 @@ class ToolCalls:
 
 
 def _wants_task(request: Request, tool: Tool) -> bool:
-    """Tell whether a call is to be a task from the start; raise when it must be one and cannot."""
+    """Tell whether a call is a task from the start; raise if it must be one and cannot."""
     required = ONLY_AS_TASK in tool.categories
     if request.modern:
         if required and not request.declares_tasks:
@@ -221,7 +221,7 @@ def _wants_task(request: Request, tool: Tool) -> bool:
     return wanted
 
 
-# Whole sequences first, so that no harmless-looking rest of one stays.
+# Match whole sequences first, so that no harmless-looking rest of one stays.
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 AUDIO_SINCE = "2025-03-26"
 LINKS_SINCE = "2025-06-18"
@@ -247,7 +247,7 @@ class CallResult(msgspec.Struct):
 def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> CallResult:
     """Shape the result of a call; `meta` is what modern clients want with every result."""
     found = result.metadata
-    # Nearly every result is plain text; what has more than that has been put beside it by the guard.
+    # Nearly every result is plain text; the guard has put anything else beside it.
     content = (
         contents(result.content, found["blocks"], request.version)
         if "blocks" in found
@@ -264,7 +264,7 @@ def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> C
 
 
 def _parted(whole: Any, note: str) -> list[Any]:
-    """Return a text and what was told after it as two: the first is what the contract of its tool says."""
+    """Return a text and the note after it as two: the first is the text of the tool's contract."""
     if not isinstance(whole, TextContent):
         return [whole]
     text, gap, rest = whole.text.rpartition(f"\n\n{without_controls(note)}")
@@ -276,7 +276,7 @@ def _may_be_structured(value: Any, request: Request) -> bool:
 
 
 def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
-    """Return the text and the blocks as the client knows them; the text once, if the blocks say the same."""
+    """Return the text and the blocks for the client's revision; the text once, if the blocks say the same."""
     shown = [as_content(block, version) for block in blocks]
     if text == blocks_text(blocks):
         return shown
@@ -284,8 +284,8 @@ def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
 
 
 def without_controls(text: str) -> str:
-    """Take out what could steer a terminal; tabs, line ends and form feeds are text."""
-    # As a plain text: what a tool returns may be a kind of text that the wire does not know.
+    """Remove control sequences of terminals; tabs, line ends and form feeds are text."""
+    # As a plain str: a tool may return a subclass that the encoder does not know.
     return str(text) if text.isprintable() or _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
 
 

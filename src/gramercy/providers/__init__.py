@@ -1,1 +1,1 @@
-"""Models: who answers a conversation. Each provider is imported when it is used."""
+"""Providers of models, which answer a conversation. Each is imported when it is used."""

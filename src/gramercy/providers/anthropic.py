@@ -28,7 +28,7 @@ _REASONS: dict[str, StopReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
-# Errors inside of a stream have a name where others have a status.
+# Errors inside of a stream have a name instead of a status.
 _STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -40,12 +40,12 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-# What comes before this mark is kept by the service for five minutes: the next turn reads it for a tenth.
+# The service caches everything before this mark for five minutes: the next turn pays a tenth for it.
 _KEPT = {"cache_control": {"type": "ephemeral"}}
 
 
 class AnthropicProvider(WireProvider):
-    """Asks Anthropic, or another service that speaks its format, at another address."""
+    """Asks Anthropic, or another service with its format, at another address."""
 
     SERVICE = ANTHROPIC
 
@@ -67,7 +67,7 @@ class AnthropicProvider(WireProvider):
 
 
 class _Answer:
-    """What has come of one answer."""
+    """The state of one answer."""
 
     def __init__(self, request: Request, wire: Wire) -> None:
         self.calls = CallPieces(request.tools)
@@ -79,7 +79,7 @@ class _Answer:
         self._model, self._wire = request.model, wire
 
     def take(self, event: dict[str, Any]) -> Iterator[Part]:
-        """Take one event and yield what it has."""
+        """Take one event and yield its parts."""
         kind = event.get("type")
         if kind == "content_block_delta":
             yield from self._delta(event)
@@ -105,7 +105,7 @@ class _Answer:
         yield from self.calls.whole()
         yield UsagePart(self._usage())
         reason = _REASONS.get(self._stop, "other")
-        # Servers that speak the format of another service say so although the model has made calls.
+        # Servers that imitate the format say so although the model has made calls.
         yield StopPart("calls" if self.calls and reason == "end" else reason)
 
     def _block(self, place: object, block: dict[str, Any]) -> Iterator[Part]:
@@ -126,32 +126,32 @@ class _Answer:
         elif delta.get("thinking"):
             yield from self._spoken(ThoughtPart(str(delta["thinking"])))
         elif delta.get("partial_json") and event.get("index") in self._called:
-            # Others are calls of tools that the service has, and makes by itself.
+            # Other calls are of tools that the service itself has and runs.
             self.calls.add(event.get("index"), "", "", delta["partial_json"])
 
     def _spoken(self, part: Part) -> Iterator[Part]:
-        """Tell with the first words what the question has cost: it is paid also when the rest is lost."""
+        """Yield the cost of the question with the first words: it is charged even if the rest is lost."""
         if not self._has_told_usage and self._counts:
             self._has_told_usage = True
             yield UsagePart(self._usage())
         yield part
 
     def _whole(self, message: dict[str, Any]) -> Iterator[Part]:
-        """Take an answer that comes at once."""
+        """Take an answer that comes as a whole."""
         self._count(message)
         for place, block in enumerate(message.get("content") or ()):
             yield from self._block(place, block)
         self._stop, self.is_done = str(message.get("stop_reason") or "") or None, True
 
     def _count(self, given: dict[str, Any]) -> None:
-        # Each event has the counts so far; those that it does not know are null, or 0.
+        # Each event has the counts so far; unknown counts are null, or 0.
         for name, value in (given.get("usage") or {}).items():
             self._counts[name] = max(count(value), self._counts.get(name, 0))
 
     def _usage(self) -> Usage:
         read = self._counts.get("cache_read_input_tokens", 0)
         written = self._counts.get("cache_creation_input_tokens", 0)
-        # Here the tokens of the cache are not among those of the input; for us they are.
+        # Here the tokens of the cache are not part of the input; in our counts they are.
         whole = self._counts.get("input_tokens", 0) + read + written
         return Usage(whole, self._counts.get("output_tokens", 0), read, written)
 
@@ -204,7 +204,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
             "is_error": message.is_error,
         }
         return [{**result, "content": message.text} if message.text else result]
-    # A block of blanks alone is refused.
+    # A block of only whitespace is refused.
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text.strip() else []
     return blocks + [
         {

@@ -1,7 +1,7 @@
-"""What is said to a model and what comes back, the same for every provider.
+"""The questions to a model and its answers, the same for every provider.
 
-A provider streams: text as it comes, calls whole, and at last why the model stopped. What came without that
-last event is half an answer, and none of its calls may run.
+A provider streams text as it comes, complete calls, and at last why the model stopped. Without that last
+event an answer is incomplete, and none of its calls may run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 Role: TypeAlias = Literal["user", "assistant", "tool"]
-# `length`: the model was cut off by its limit of tokens, so that its last call may be half of one.
+# `length`: the model was cut off by its limit of tokens, so its last call may be incomplete.
 StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "other"]
 
 
@@ -29,8 +29,8 @@ class ModelCall(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation.
 
-    An assistant's may have `calls`; a tool's answers the one with `call_id`, and says whether it failed. If
-    that one still waited for a person, `awaiting` is its key in the journal.
+    A message of the assistant may have `calls`. A message of a tool answers the call with `call_id`, and says
+    whether it failed. If that call still waited for a person, `awaiting` is its key in the journal.
     """
 
     role: Role
@@ -44,7 +44,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens as the provider counts them.
 
-    Of those of `input`, `cached` were read from its cache and `cache_written` were written there.
+    Of the tokens in `input`, `cached` were read from the provider's cache and `cache_written` were written to
+    it.
     """
 
     input: int = 0
@@ -67,7 +68,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it."""
+    """A tool in the form that a model gets."""
 
     name: str
     description: str
@@ -92,25 +93,25 @@ class TextPart(msgspec.Struct, frozen=True):
 
 
 class ThoughtPart(msgspec.Struct, frozen=True):
-    """The next piece of what a model thinks aloud; it is no part of its answer."""
+    """The next piece of a model's reasoning; it is not part of its answer."""
 
     text: str
 
 
 class CallPart(msgspec.Struct, frozen=True):
-    """A whole call."""
+    """A complete call."""
 
     call: ModelCall
 
 
 class UsagePart(msgspec.Struct, frozen=True):
-    """What the answer has cost so far, in tokens; the last one counts."""
+    """The tokens of the answer so far; the last part counts."""
 
     usage: Usage
 
 
 class StopPart(msgspec.Struct, frozen=True):
-    """The model has stopped; always the last one."""
+    """The model has stopped; always the last part."""
 
     reason: StopReason
 
@@ -119,7 +120,7 @@ Part: TypeAlias = TextPart | ThoughtPart | CallPart | UsagePart | StopPart
 
 
 class Provider(Protocol):
-    """Who runs models. It may be asked several questions at the same time, on one event loop."""
+    """A service that runs models. It may be asked several questions concurrently, on one event loop."""
 
     @property
     def name(self) -> str:
@@ -128,8 +129,8 @@ class Provider(Protocol):
     def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the answer to one question; ProviderError says what went wrong.
 
-        Trying again is the provider's own business, and only before the first part: nothing is said twice.
+        The provider retries by itself, and only before the first part, so that no text comes twice.
         """
 
     async def aclose(self) -> None:
-        """Let connections go."""
+        """Close the connections."""

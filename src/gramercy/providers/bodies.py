@@ -1,7 +1,7 @@
-"""What services send, read within bounds: server-sent events, counts of tokens, reasons of a refusal.
+"""Parse the answers of services within limits: server-sent events, counts of tokens, reasons of a refusal.
 
-It knows no format of messages and opens no connection. A text that is quoted in an error is hidden from first
-and cut afterwards: half of a key would not be recognised any more.
+This module knows no format of messages and opens no connection. Keys are removed from a quoted text before it
+is cut: half of a key would not be recognised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gramercy.providers.base import Part
 
-# One event has a few tokens, or at worst a whole answer at once.
+# One event has a few tokens, or at most a whole answer.
 LARGEST_EVENT = 16 * 1024 * 1024
 # A hundred times the longest answer of today's models.
 LARGEST_ANSWER = 64 * 1024 * 1024
@@ -53,7 +53,7 @@ async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split at LF, CRLF and CR, as events have them: not at the line ends of Unicode, which JSON may hold."""
+    """Split at LF, CRLF and CR, as events do: not at the line ends of Unicode, which JSON may contain."""
     begun: list[bytes] = []
     size = total = 0
     after_return = False
@@ -82,7 +82,7 @@ def _check_size(event: int, answer: int) -> None:
 def taken(
     take: Callable[[dict[str, Any]], Iterable[Part]], data: bytes, hide: Callable[[str], str] = hide_keys
 ) -> list[Part]:
-    """Return the parts of one event; one that has not the form of its format ends the answer."""
+    """Return the parts of one event; an event that is not of its format ends the answer."""
     try:
         return list(take(msgspec.json.decode(data, type=dict[str, Any])))
     except _UNREADABLE:
@@ -94,12 +94,12 @@ def taken(
 
 
 def count(value: Any) -> int:
-    """Return a number of tokens; what is none counts nothing."""
+    """Return a number of tokens; a value that is not a number counts as zero."""
     return value if type(value) is int and value > 0 else 0
 
 
 def reason_of(body: bytes, hide: Callable[[str], str] = hide_keys) -> str:
-    """Return what a service says about a refusal, on one line and without keys."""
+    """Return the service's reason for a refusal, on one line and without keys."""
     text = body.decode("utf-8", "replace")
     try:
         said = _message_in(msgspec.json.decode(body))
@@ -109,12 +109,12 @@ def reason_of(body: bytes, hide: Callable[[str], str] = hide_keys) -> str:
 
 
 def plain_line(text: str, most: int = LONGEST_REASON) -> str:
-    """Return a text that somebody else wrote as one line, which does nothing to a terminal."""
+    """Return a text that is not ours as one line, without terminal control sequences."""
     return reveal_line(" ".join(text[: 20 * most].split()))[:most]
 
 
 def _message_in(value: Any) -> str | None:
-    """Find the message in {"error": {"message": …}} and the other forms that services have."""
+    """Find the message in {"error": {"message": …}} and the other forms that services use."""
     if isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, dict):
@@ -126,13 +126,13 @@ def _message_in(value: Any) -> str | None:
 
 
 def _title_of(text: str) -> str | None:
-    """Return the title of a page, as gateways and proxies send it in the place of an error."""
+    """Return the title of a web page, which gateways and proxies send instead of an error."""
     title = _TITLE.search(text) if text.lstrip().startswith("<") else None
     return html.unescape(title[1]) if title else None
 
 
 def model_names(body: bytes) -> list[str]:
-    """Return the ids in {"data": [{"id": …}]}, as both formats list models."""
+    """Return the ids in {"data": [{"id": …}]}: both formats list models so."""
     try:
         listed = msgspec.json.decode(body)["data"]
         names = [each["id"] for each in listed if isinstance(each, dict) and "id" in each]
@@ -142,7 +142,7 @@ def model_names(body: bytes) -> list[str]:
 
 
 def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Return how long a service wants to be left alone; None if it does not say, or says "no longer"."""
+    """Return how long to wait before a retry; None if the service does not say, or the time is over."""
     given = headers.get("retry-after", "")
     for text, unit in ((headers.get("retry-after-ms", ""), 1000), (given, 1)):
         with contextlib.suppress(ValueError):
@@ -152,7 +152,7 @@ def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
 
     with contextlib.suppress(ValueError, TypeError, OverflowError):
         when = parsedate_to_datetime(given)
-        # One of the three forms of dates in HTTP has no time zone; all of them mean UTC.
+        # One of the three date formats of HTTP has no time zone; all of them mean UTC.
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         return max(0.0, (when - datetime.now(UTC)).total_seconds()) or None
     return None

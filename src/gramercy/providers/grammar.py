@@ -1,9 +1,9 @@
-"""What a local model may write, as one JSON Schema: a call of an offered tool, or an answer in text.
+"""The allowed output of a local model as one JSON Schema: a call of an offered tool, or an answer in text.
 
-Small models do not call tools by themselves; with this schema as their grammar they can write nothing else
-than a call with arguments of the right types, or an answer. Measured with 135 million parameters: a prompt
-without examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best; one
-example of a call is enough to have it copied.
+Small models do not call tools by themselves. With this schema as their grammar they can only write a call
+with arguments of the right types, or an answer. Measured with 135 million parameters: a prompt without
+examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best; one example of
+a call is enough to have it copied.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ ANSWERING: Final[dict[str, Any]] = {
     "required": [ANSWER],
     "properties": {ANSWER: {"type": "string"}},
 }
-# The types of JSON; a schema with another one is not taken by the library.
+# The types of JSON; the library rejects a schema with any other.
 _TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
-# A grammar has a rule for every value, and is slow with more.
+# A grammar has a rule for every value, and more values make it slow.
 _MOST_VALUES = 500
-# The rules for ranges of integers go wrong above 15 digits, and then take all memory there is.
+# The rules for ranges of integers fail above 15 digits, and then use up all memory.
 _GREATEST = 10**12
-# Schemas that refer to themselves have no end.
+# Schemas that refer to themselves are endless.
 _DEEPEST = 8
 # The library lets a model put its JSON between the marks of a code block.
 _OPENING = re.compile(r'\s*(?:```json\s*)?\{\s*"answer"\s*:\s*"')
 _CALL = re.compile(r'\s*(?:```json\s*)?\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
-# A piece of a JSON string that can be decoded by itself: no half escape and no half pair at its end.
+# A piece of a JSON string that can be decoded by itself: without half an escape or half a pair at its end.
 _WHOLE = re.compile(
     r"""(?: [^"\\] | \\[^u]
           | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
@@ -54,7 +54,7 @@ _WHOLE = re.compile(
 
 
 def grammar_of(tools: Sequence[OfferedTool]) -> dict[str, Any]:
-    """Return, as a JSON Schema, what may be written: a call of one of the tools, or an answer."""
+    """Return a JSON Schema for the allowed output: a call of one of the tools, or an answer."""
     calls = [
         {
             "type": "object",
@@ -68,10 +68,10 @@ def grammar_of(tools: Sequence[OfferedTool]) -> dict[str, Any]:
 
 
 def plain_schema(schema: Any, root: Any = None, depth: int = 0) -> dict[str, Any]:
-    """Return what a grammar can keep of a schema, with its references resolved.
+    """Return the part of a schema that a grammar can enforce, with its references resolved.
 
     The rest, such as patterns and lengths, is checked when the call arrives. Counts of items are left out as
-    well: the library writes a rule for each item, and with some numbers it takes all memory there is.
+    well: the library writes a rule for each item, and with some numbers it uses up all memory.
     """
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > _DEEPEST:
@@ -107,7 +107,7 @@ def _plain_values(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_written(value: Any) -> bool:
-    """Whether the library can read a value: no integers above 64 bits, and no halves of surrogate pairs."""
+    """Whether the library can parse a value: no integers above 64 bits, no halves of surrogate pairs."""
     if isinstance(value, list | tuple):
         return all(map(_is_written, value))
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def _is_written(value: Any) -> bool:
 
 
 def _plain_object(schema: dict[str, Any], root: Any, depth: int) -> dict[str, Any]:
-    """Return an object with the properties that are described; others are not offered, unless none is."""
+    """Return an object with the described properties; others are only allowed if there are none."""
     told = schema.get("properties")
     required = schema.get("required")
     names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
@@ -138,7 +138,7 @@ def _referred(reference: Any, root: Any) -> Any:
 
 
 def chat_messages(request: Request) -> list[dict[str, str]]:
-    """Write a request as messages of the roles that every chat template knows, taking turns."""
+    """Write a request as alternating messages with the roles that every chat template knows."""
     found = [{"role": "system", "content": _system(request)}] if request.instruction or request.tools else []
     names = {call.id: call.name for message in request.messages for call in message.calls}
     for place, message in enumerate(request.messages):
@@ -153,7 +153,7 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
 
 
 def _repeats(answer: Message, result: Message) -> bool:
-    """Whether an answer only says a result again; a small model would copy that and not call the tool."""
+    """Whether an answer only repeats a result; a small model would copy that instead of calling the tool."""
     return result.role == "tool" and not answer.calls and answer.text.strip() == result.text.strip()
 
 
@@ -187,19 +187,19 @@ def _written(message: Message, names: dict[str, str], *, has_tools: bool) -> tup
 
 
 def _sendable(text: str) -> str:
-    """Replace halves of surrogate pairs, which no encoding has."""
+    """Replace halves of surrogate pairs, which cannot be encoded."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Writing:
-    """What a model has written so far by its grammar; the text of an answer is given out as it comes."""
+    """The output of a model so far, by its grammar; the text of an answer is yielded as it comes."""
 
     def __init__(self) -> None:
         self._text = ""
         self._given: int | None = None
 
     def take(self, text: str) -> Iterator[str]:
-        """Add what came, and yield what it adds to the answer."""
+        """Add a piece of output, and yield the text that it adds to the answer."""
         self._text += text
         if self._given is None and (opening := _OPENING.match(self._text)):
             self._given = opening.end()
@@ -209,7 +209,7 @@ class Writing:
             yield _sendable(said)
 
     def call(self, name: str) -> ModelCall | None:
-        """Return the call that was written, under that name for its result; its arguments may be cut off."""
+        """Return the call in the output, with this name as its id; its arguments may be cut off."""
         opening = _CALL.match(self._text)
         if opening is None:
             return None

@@ -1,6 +1,7 @@
-"""A question over HTTP: one POST, answered by a stream of events, tried again while nothing has come.
+"""A question over HTTP: one POST, answered by a stream of events, retried until the first part has come.
 
-It knows no format of messages. Redirects are not followed: the service does not decide where the key goes.
+This module knows no format of messages. Redirects are not followed: the service must not decide where the key
+is sent.
 """
 
 from __future__ import annotations
@@ -35,34 +36,34 @@ SILENCE_VARIABLE = "GRAMERCY_MODEL_SILENCE"
 log = logging.getLogger("gramercy.providers")
 # Bytes of a refusal that are read.
 LARGEST_REFUSAL = 64 * 1024
-# The models of a service that has those of all others are a few hundred, with long descriptions.
+# A service with the models of all others lists a few hundred, with long descriptions.
 LARGEST_LIST = 8 * 1024 * 1024
 MOST_NAMES = 5
-# Busy, overloaded or broken at this moment; 529 is Anthropic's word for it.
+# Busy, overloaded or broken at this moment; 529 is Anthropic's code for it.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 FAILING = 500
 OK, UNAUTHORIZED, UNPAID, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 402, 403, 404, 429
-# Parts that show nothing of an answer.
+# Parts that are not part of an answer's text or calls.
 _PASSED_OVER = frozenset({ThoughtPart, UsagePart})
-# Seconds in which the end of an answer comes after its end mark: as a rule it is there already.
+# Seconds in which the end of an answer comes after its end mark: usually it is there already.
 LINGER = 0.2
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a service is waited for, in seconds, and how often it is asked before the first part."""
+    """How long to wait for a service, in seconds, and how often to ask it before the first part."""
 
     connecting: float = 10.0
-    # Models that think before they speak, and those that are loaded first, are silent for minutes.
+    # Models that reason before they answer, and models that have to be loaded, are silent for minutes.
     silence: float = 300.0
     tries: int = 4
     first_wait: float = 0.5
-    # Limits of services are counted by the minute; one that wants to be left alone for longer is not waited
-    # for: the person decides.
+    # Services count their limits by the minute. Do not wait for a service that wants more: the person
+    # decides.
     longest_wait: float = 60.0
 
 
 def _usual_patience() -> Patience:
-    """Return the usual patience; a slow machine that reads a long conversation may need more."""
+    """Return the default patience; a slow machine that reads a long conversation may need more."""
     given = os.environ.get(SILENCE_VARIABLE, "").strip()
     if not given:
         return Patience()
@@ -82,13 +83,13 @@ class Wire:
         self._kept = Kept()
 
     async def ask(self, attempt: Callable[[], AsyncIterator[Part]]) -> AsyncIterator[Part]:
-        """Yield the parts of an answer; while none has come and the trouble may pass, ask anew."""
+        """Yield the parts of an answer; until the first part has come, retry after passing errors."""
         for number in range(1, self.patience.tries + 1):
             has_begun = False
             try:
                 async with contextlib.aclosing(attempt()) as parts:  # type: ignore[type-var]
                     async for part in parts:
-                        # What a model thinks aloud is no part of its answer, and may be thought again.
+                        # A model's reasoning is not part of its answer, and may come again.
                         has_begun = has_begun or type(part) not in _PASSED_OVER
                         yield part
                 return  # noqa: TRY300 - an answer that was given ends the tries
@@ -100,14 +101,14 @@ class Wire:
             await asyncio.sleep(wait)
 
     def _wait(self, error: ProviderError, number: int) -> float | None:
-        """Return the seconds until the next try, or None when there should be none."""
+        """Return the seconds until the next try, or None if there should be none."""
         if isinstance(error, ModelUnavailableError):
             return None
         if error.status not in PASSING and not isinstance(error, CutStreamError):
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.patience.longest_wait else None
-        # Twice as long each time; the random half keeps many clients from coming back together.
+        # Double the wait each time; the random half keeps many clients from returning together.
         grown = self.patience.first_wait * 2.0 ** (number - 1) * (0.5 + random.random() / 2)  # noqa: S311
         return min(self.patience.longest_wait, grown)
 
@@ -115,7 +116,7 @@ class Wire:
         """Post a question and yield the data of the events that answer it."""
         client, failures = await self._opened()
         told, content = {**_HEADERS, **self.access.headers}, encoded(body)
-        # Names of hosts that no resolver could be asked for are no Unicode as IDNA has it.
+        # A host name that IDNA cannot encode raises UnicodeError.
         unusable: tuple[type[Exception], ...] = (*failures, UnicodeError)
         try:
             request = client.build_request("POST", self.access.url(path), headers=told, content=content)
@@ -138,7 +139,7 @@ class Wire:
             raise await self._refused(response, model)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            # Some gateways give the whole answer at once, whatever was asked for.
+            # Some gateways return the whole answer at once, even if a stream was requested.
             body = await _read(response, bodies.LARGEST_ANSWER)
             if body.lstrip().startswith(b"<"):
                 raise self._no_model("a web page", body, response.status_code)
@@ -150,7 +151,7 @@ class Wire:
             raise self._no_model(kind, await _read(response, LARGEST_REFUSAL), response.status_code)
 
     async def _no_page(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """Yield the bytes of an answer, which does not begin as a web page does."""
+        """Yield the bytes of an answer, unless it begins like a web page."""
         begun = b""
         async for chunk in response.aiter_bytes():
             if not begun.strip():
@@ -160,7 +161,7 @@ class Wire:
             yield chunk
 
     def _no_model(self, kind: str, body: bytes, status: int) -> ProviderError:
-        """Return the error for an answer that no model has given, such as the page of a login or a proxy."""
+        """Return the error for an answer that is not from a model, such as the page of a login or a proxy."""
         said = reason_of(body, self.access.hide)
         shown = f" ({said:.80})" if said else ""
         return ModelUnavailableError(
@@ -192,7 +193,7 @@ class Wire:
             ) from None
         if self._client is None or not self._kept.is_here:
             timeout = httpx.Timeout(self.patience.silence, connect=self.patience.connecting)
-            # A proxy of the environment is for the world outside.
+            # A proxy of the environment is for remote services.
             try:
                 client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
             except (ImportError, OSError, ValueError) as error:
@@ -206,7 +207,7 @@ class Wire:
         return self._client, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
     async def aclose(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._client = None
         await self._kept.aclose()
 
@@ -233,7 +234,7 @@ class Wire:
         )
 
     async def _resembling(self, model: str) -> str:
-        """Return a hint with the models that the service has, where it tells."""
+        """Return a hint with similar models of the service, if it lists its models."""
         client, failures = await self._opened()
         path = "/v1/models" if self.access.service.format == "anthropic" else "/models"
         try:
@@ -252,7 +253,7 @@ class Wire:
         return "" if self.access.has_path else f"; is {own.address_variable} right? {own.address} has a path"
 
     def refusal(self, status: int, said: str, model: str, retry_after: float | None = None) -> ProviderError:
-        """Return the error for a refusal, with what the service said and what a person can do."""
+        """Return the error for a refusal, with the service's reason and advice for the person."""
         service, said = self.access.service, self.access.hide(said) or "no reason was given"
         if status in (UNAUTHORIZED, FORBIDDEN):
             where = f"the key in {service.key_variable}" if self.access.key else "questions without a key"
@@ -276,7 +277,7 @@ class Wire:
 
 
 def _is_unpaid(said: str) -> bool:
-    """Whether there is no money left; who asks too often is told of quotas and bills as well."""
+    """Whether the account has no money left; rate limits also mention quotas and bills."""
     words = said.casefold()
     if any(word in words for word in ("rate limit", "per min", "per second", "retry after", "retry in")):
         return False
@@ -284,9 +285,9 @@ def _is_unpaid(said: str) -> bool:
 
 
 async def drained(events: AsyncIterator[bytes]) -> None:
-    """Read what comes after the end mark, which is nothing: a connection that was read to its end is kept.
+    """Read up to the end of the stream after the end mark: only then is the connection reused.
 
-    Else every question would open a new one, with all that TLS has to say first.
+    Otherwise every question would open a new connection, with a TLS handshake.
     """
     with contextlib.suppress(ProviderError, TimeoutError):
         async with asyncio.timeout(LINGER):
@@ -295,7 +296,7 @@ async def drained(events: AsyncIterator[bytes]) -> None:
 
 
 class WireProvider:
-    """A provider that is asked over HTTP; each format says how one attempt goes."""
+    """A provider that is asked over HTTP; each format implements one attempt."""
 
     SERVICE: ClassVar[Service]
 
@@ -319,7 +320,7 @@ class WireProvider:
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._wire.aclose()
 
     def __repr__(self) -> str:
@@ -327,10 +328,10 @@ class WireProvider:
 
 
 class Kept:
-    """Something that belongs to an event loop, and is closed when that ends, if it was not before.
+    """A resource that belongs to an event loop, and is closed when the loop ends, if it was not before.
 
     An event loop that is shut down closes the asynchronous generators that are still open in it. Without that
-    the connections of `asyncio.run(agent.arun(…))` would stay behind with no loop to close them in.
+    the connections of `asyncio.run(agent.arun(…))` would stay open with no loop to close them in.
     """
 
     def __init__(self) -> None:
@@ -343,7 +344,7 @@ class Kept:
         return self._open is not None and self._loop is asyncio.get_running_loop()
 
     async def keep(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Keep what `close` closes, in the running event loop."""
+        """Keep a resource that `close` closes, in the running event loop."""
 
         async def opened() -> AsyncGenerator[None, None]:
             try:
@@ -355,7 +356,7 @@ class Kept:
         await anext(self._open)
 
     async def aclose(self) -> None:
-        """Close it now; in another event loop there is nothing left to close."""
+        """Close it now; if its event loop has ended, it was closed with that loop."""
         if self.is_here and self._open is not None:
             await self._open.aclose()
         self._open = None
@@ -371,7 +372,7 @@ _HEADERS = {
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """Write a body as JSON; what is no Unicode, as names of files may have it, is replaced."""
+    """Encode a body as JSON; invalid Unicode, as in file names, is replaced."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
@@ -379,7 +380,7 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 async def _read(response: httpx.Response, most: int) -> bytes:
-    """Return a body; what is longer than anything useful is cut, and no JSON any more."""
+    """Return a body; a body longer than anything useful is cut, and then is not valid JSON."""
     read = bytearray()
     async for chunk in response.aiter_bytes():
         read += chunk

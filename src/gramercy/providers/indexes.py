@@ -1,7 +1,7 @@
-"""Package indexes as pip is told to use them: its files and variables, proxies, certificates, passwords.
+"""Package indexes as configured for pip: its files and variables, proxies, certificates, passwords.
 
-Nothing is installed: a file is found and can be read from any place in it. pip itself is asked only for the
-index that it uses when it is told of none.
+Nothing is installed: a file is found and can be read from any offset. pip itself is only asked for its
+default index.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from gramercy.text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# As pip has them.
+# As in pip.
 SECONDS, RETRIES = 15.0, 5
 # A page that lists the files of one project; the biggest projects have some megabytes.
 LONGEST_PAGE: Final = 32 << 20
-# pip starts in half a second, on a busy machine in some.
+# pip starts in half a second, on a busy machine in several seconds.
 PIP_SECONDS: Final = 30.0
-# What opening an address raises: what is not HTTP, and addresses that are none, are no OSError.
+# The exceptions of opening an address: an answer that is not HTTP and an invalid address raise no OSError.
 UNREADABLE: Final = (OSError, HTTPException, ValueError)
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+([a-z]+://[^\s)]+)\)", re.DOTALL)
 _HREF = re.compile(r"""<a\s[^>]*?href\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
 
 class PipSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What of pip's configuration is about getting files."""
+    """The part of pip's configuration that is about downloading files."""
 
     indexes: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class PipSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pip_settings(environ: Mapping[str, str] | None = None) -> PipSettings:
-    """Return what pip would use for a download: its files, and above them its variables."""
+    """Return the settings that pip would use for a download: its files, overridden by its variables."""
     environ = os.environ if environ is None else environ
     told: dict[str, str] = {}
     for path in _files(environ):
@@ -85,7 +85,7 @@ def read_pip_settings(environ: Mapping[str, str] | None = None) -> PipSettings:
 
 
 def default_index() -> str:
-    """Return the index that pip uses when it is told of none; empty where there is no pip to ask."""
+    """Return pip's default index; empty if there is no pip to ask."""
     for command in ([sys.executable, "-P", "-m", "pip"], [find_program("pip") or find_program("pip3") or ""]):
         try:
             # Isolated, since files and variables are read here; wide, so that no address is folded.
@@ -105,7 +105,7 @@ def default_index() -> str:
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield pip's configuration files, those that count more later."""
+    """Yield pip's configuration files, in increasing order of precedence."""
     own = environ.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:
         return
@@ -142,24 +142,24 @@ def _number(text: str | None, otherwise: float) -> float:
 
 
 def shown(url: str) -> str:
-    """Return an address without the password that may be in it."""
+    """Return an address without its password."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        # Nothing in it is known to be no password.
+        # Any part of it may be a password.
         return "an address that is none"
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 class Indexes:
-    """Finds files in the indexes of some settings, and opens them."""
+    """Finds files in the configured indexes, and opens them."""
 
     def __init__(self, settings: PipSettings) -> None:
         self.settings = settings
         self._openers: dict[bool, urllib.request.OpenerDirector] = {}
 
     def find(self, project: str, file: str) -> str:
-        """Return the address of a file of a project, or raise ModelUnavailableError with what was tried."""
+        """Return the address of a project's file, or raise ModelUnavailableError with the tried places."""
         tried = []
         for place in self.settings.links:
             try:
@@ -184,15 +184,15 @@ class Indexes:
             address = answer.geturl()
             text = answer.read(LONGEST_PAGE).decode("utf-8", "replace")
         for match in _HREF.finditer(text):
-            # The digest behind the # is that of the index; ours counts, and a proxy would be sent it.
+            # Drop the digest after the #: ours counts, and a proxy would be sent it.
             url = urldefrag(urljoin(address, html.unescape(match[1] or match[2] or ""))).url
             if unquote(urlsplit(url).path).rpartition("/")[2] == file:
-                # The same person at the same place; a link to another place gets no password.
+                # The password is for the same host only; a link to another host gets none.
                 return _with_password(url, page)
         return None
 
     def open(self, url: str, headers: Mapping[str, str] | None = None) -> Any:
-        """Open an address; OSError says why it cannot be."""
+        """Open an address; OSError says why it cannot be opened."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "file"):
             raise OSError(f"cannot read addresses of the kind {parts.scheme!r:.20}")
@@ -203,7 +203,7 @@ class Indexes:
             headers={"User-Agent": "gramercy", **(headers or {})},
         )
         if password := _password(parts.hostname or "", parts.username, parts.password):
-            # A redirection to another host does not take it along.
+            # A redirect to another host does not get it.
             asked.add_unredirected_header("Authorization", f"Basic {password}")
         hosts = (parts.hostname, parts.netloc.rpartition("@")[2])
         is_trusted = any(host in self.settings.trusted for host in hosts)
@@ -226,7 +226,7 @@ def _context(settings: PipSettings, *, is_trusted: bool) -> ssl.SSLContext:
     if settings.client_certificate:
         context.load_cert_chain(settings.client_certificate)
     if is_trusted:
-        # As the person has told pip; what comes is compared with a digest of ours in any case.
+        # As the person has configured pip; the download is compared with a digest of ours in any case.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
@@ -248,7 +248,7 @@ def _with_password(url: str, page: str) -> str:
 
 
 def _password(host: str, name: str | None, word: str | None) -> str:
-    """Return the credentials for a host: those of its address, else those of the file .netrc."""
+    """Return the credentials for a host: from its address, else from the file .netrc."""
     if name is None and host:
         import netrc
 

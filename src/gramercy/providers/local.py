@@ -1,6 +1,6 @@
 """Models inside this process: a file in the format gguf, run by llama.cpp through the package xllamacpp.
 
-The library also serves HTTP on a loopback port, which cannot be turned off: its key is random and not kept.
+The library also serves HTTP on a loopback port, which cannot be disabled: its key is random and not stored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from gramercy.providers.base import ModelCall, Part, Request, StopReason
 
-# Two threads on two cores that others use as well were 10 to 20 times slower than one.
+# Two threads on two busy cores were 10 to 20 times slower than one thread.
 THREADS: Final = 1
 # In tokens, of question and answer together; the small model then needs 250 MB, and 8,192 need 90 MB more.
 CONTEXT: Final = 4096
-# A small model that has not come to an end by then repeats itself.
+# A small model that has not finished after this many tokens repeats itself.
 MOST_TOKENS: Final = 512
-# Questions are read in batches, and between two of them one can be given up: about a second.
+# Questions are read in batches, and can be cancelled between two of them: about a second.
 BATCH: Final = 128
 INSTALL: Final = "pip install 'gramercy[local]'"
 
@@ -38,9 +38,10 @@ _STOPS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
 class LocalProvider:
-    """Asks models whose files are on this machine; each is loaded when it is first asked.
+    """Asks models whose files are on this machine; each is loaded at its first question.
 
-    One that is named at once is looked for at once, so that its absence is told before anything is begun.
+    A model that is named at the start is looked for at once, so that its absence is reported before anything
+    begins.
     """
 
     name = "Local"
@@ -58,10 +59,10 @@ class LocalProvider:
         async with aclosing(heard.parts(engine, request)) as parts:
             async for part in parts:
                 yield part
-        # The place in the conversation: the same each time, and no other call of the conversation has it.
+        # The position in the conversation: the same each time, and no other call of it has the same.
         call = heard.call(f"call_{len(request.messages)}")
         if call is not None and _is_repeated(call, request):
-            # Small models like to do again what has worked; its result is there, and is to be told.
+            # Small models like to repeat a call that has worked; its result is there and needs an answer.
             call, heard = None, Heard(ANSWERING, heard.usage)
             async with aclosing(heard.parts(engine, request)) as parts:
                 async for part in parts:
@@ -72,7 +73,7 @@ class LocalProvider:
         yield StopPart("calls" if call is not None and heard.stop == "end" else heard.stop)
 
     async def aclose(self) -> None:
-        """Let the models go; their memory is freed when no other provider uses them."""
+        """Release the models; their memory is freed when no other provider uses them."""
         self._engines.clear()
 
     def _engine(self, model: str) -> Engine:
@@ -82,7 +83,7 @@ class LocalProvider:
 
 
 class Heard:
-    """What a model has said to one question: text, or a call where a grammar is given."""
+    """A model's output for one question: text, or a call if there is a grammar."""
 
     stop: StopReason
 
@@ -107,7 +108,7 @@ class Heard:
         self.stop = _STOPS.get(stop, "other")
 
     def call(self, name: str) -> ModelCall | None:
-        """Return the call that was made, if it was one."""
+        """Return the call, if the output is one."""
         return self._written.call(name) if self._grammar is not None else None
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def _usage(told: dict[str, Any]) -> Usage:
 
 
 def _is_repeated(call: ModelCall, request: Request) -> bool:
-    """Whether the same call has been made just before, and has succeeded."""
+    """Whether the same call was made just before, and has succeeded."""
     last = next((each for each in reversed(request.messages) if each.role != "tool"), None)
     failed = {each.call_id for each in request.messages if each.role == "tool" and each.is_error}
     return last is not None and any(
@@ -150,14 +151,14 @@ class Engine:
         self._server = server
 
     async def stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield what the library tells while it answers; leaving the block stops it."""
+        """Yield the library's output as it comes; leaving the block stops the library."""
         loop, chunks = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any] | BaseException | None]()
         given_up = threading.Event()
 
         def tell(chunk: dict[str, Any] | BaseException | None) -> bool:
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-            except RuntimeError:  # the loop has been closed: nobody listens any more
+            except RuntimeError:  # the loop has been closed, so no task reads the answer any more
                 given_up.set()
             return given_up.is_set()
 
@@ -165,10 +166,10 @@ class Engine:
             **body,
             "stream": True,
             "stream_options": {"include_usage": True},
-            # Something is told between two batches, so that the question can be given up there.
+            # The library then reports between two batches, so that the question can be cancelled there.
             "return_progress": True,
         }
-        # No daemon: the library must not be at work while the process takes itself apart.
+        # Not a daemon: the library must not run while the interpreter shuts down.
         threading.Thread(target=self._ask, args=(asked, tell, given_up), name="gramercy-local-model").start()
         try:
             while (chunk := await chunks.get()) is not None:
@@ -249,7 +250,7 @@ def _server(path: Path) -> Any:
     wanted.n_ctx, wanted.n_parallel, wanted.warmup, wanted.verbosity = context_size(), 1, False, -1
     wanted.n_batch = wanted.n_ubatch = BATCH
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = _threads()
-    # Other conversations are not kept beside the last one.
+    # Keep no other conversations beside the last one.
     wanted.cache_ram_mib = 0
     wanted.ui = False
     wanted.api_keys = [secrets.token_urlsafe(32)]
@@ -267,7 +268,7 @@ def _threads() -> int:
 
 
 def context_size() -> int:
-    """Return how many tokens a local model reads."""
+    """Return the context size of a local model in tokens."""
     return _number("GRAMERCY_LOCAL_CONTEXT", CONTEXT)
 
 

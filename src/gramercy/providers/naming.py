@@ -1,4 +1,4 @@
-"""What the formats of the services allow in names, ids and arguments, and how ours are told in it."""
+"""The names, ids and arguments that the services' formats allow, and the conversion of ours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from gramercy.providers.base import OfferedTool
 
-# What OpenAI and Anthropic take both.
+# Both OpenAI and Anthropic accept these.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-# A model that makes as many goes in circles, or is none.
+# A model that makes this many calls is looping, or is not a model.
 MOST_CALLS = 1000
-# Characters of arguments that are read to see whether they are whole.
+# Characters of arguments that are parsed to see whether they are complete.
 LARGEST_LOOKED_AT = 16 * 1024
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def told_name(name: str) -> str:
-    """Return the name under which a service is told of a tool; other names get a mark, to stay apart."""
+    """Return the name of a tool for a service; a name that has to be changed gets a mark, to stay unique."""
     if _PLAIN.match(name):
         return name
     mark = sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
@@ -35,20 +35,20 @@ def told_name(name: str) -> str:
 
 
 def told_id(call_id: str) -> str:
-    """Return the id of a call, which another service may have given, as every service takes it."""
+    """Return the id of a call, perhaps from another service, in a form that every service accepts."""
     return told_name(call_id) if call_id else "call"
 
 
 def told_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call that was made; what is not an object is told as the text it was."""
+    """Return the arguments of an earlier call; text that is not a JSON object is wrapped."""
     found = _object_in(text)
     return {"malformed": text} if found is None else found
 
 
 def told_arguments_text(text: str) -> str:
-    """Return the arguments of a call that was made, as the model wrote them where that is JSON.
+    """Return the arguments of an earlier call, as the model wrote them if that is JSON.
 
-    Servers that keep what they have read know their own words again, and only those.
+    Servers that cache their input recognise only their own exact text.
     """
     if _object_in(text) is not None:
         return text
@@ -63,7 +63,7 @@ def _object_in(text: str) -> dict[str, Any] | None:
 
 
 def told_value(value: Any) -> Any:
-    """Return a value without what is no Unicode, as names of files and output of programs may have it."""
+    """Return a value with invalid Unicode replaced, as in file names and output of programs."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def told_value(value: Any) -> Any:
 
 
 class CallPieces:
-    """Joins the calls that come in pieces."""
+    """Joins calls that come in pieces."""
 
     def __init__(self, tools: Iterable[OfferedTool]) -> None:
         self._names = {told_name(tool.name): tool.name for tool in tools}
@@ -84,7 +84,7 @@ class CallPieces:
         return bool(self._calls)
 
     def add(self, place: object, call_id: str, name: str, arguments: str) -> None:
-        """Take a piece of the call at a place; some services give no place, or the same to every call."""
+        """Add a piece of the call at a place; some services give no place, or the same one to every call."""
         if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
             raise TypeError("the parts of a call are text")
         piece = _Pieces(place, call_id, name, arguments)
@@ -109,7 +109,7 @@ class CallPieces:
 
 
 class _Pieces:
-    """A call of which more may come."""
+    """A call that may still be incomplete."""
 
     def __init__(self, place: object, call_id: str, name: str, arguments: str) -> None:
         self.place = place
@@ -124,7 +124,7 @@ class _Pieces:
         return "".join(self._arguments)
 
     def join(self, piece: _Pieces) -> None:
-        """Take what has come."""
+        """Add a piece."""
         self.id, self.name = self.id or piece.id, self.name or piece.name
         self._arguments += piece._arguments
         self._size += piece._size
@@ -138,12 +138,12 @@ class _Pieces:
         if not piece.name or not self.name:
             return True
         if piece.id or self.id:
-            # Some services give an id to the first piece only, and the name to all of them.
+            # Some services give the id only to the first piece, and the name to all.
             return not piece.id or not self.id or piece.id == self.id
-        # Without ids only another name, or arguments after whole ones, tell one call from the next.
+        # Without ids, only another name, or arguments after complete ones, separate one call from the next.
         return piece.name == self.name and not (piece._size and self._is_whole)
 
     @property
     def _is_whole(self) -> bool:
-        # Looked at again with each piece: of calls without ids only the small ones are worth it.
+        # Checked again with each piece: for calls without ids only small ones are worth it.
         return self._size <= LARGEST_LOOKED_AT and _object_in(self.text) is not None

@@ -1,4 +1,4 @@
-"""Chat completions, the format of OpenAI, which most other services and servers speak too."""
+"""Chat completions, the format of OpenAI, which most other services and servers use too."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _REASONS: dict[str, StopReason] = {
     "function_call": "calls",
     "length": "length",
     "content_filter": "refused",
-    # Words of other services: Together's, Mistral's, Zhipu's.
+    # Words of other services: Together, Mistral, Zhipu.
     "eos": "end",
     "model_length": "length",
     "sensitive": "refused",
 }
 _STATUS = re.compile(r"[45]\d\d\Z")
-# The service itself was broken off: OpenRouter's, vLLM's, DeepSeek's and Zhipu's word for it.
+# The service itself was interrupted: the words of OpenRouter, vLLM, DeepSeek and Zhipu for it.
 _BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
 
 class OpenAIProvider(WireProvider):
-    """Asks OpenAI, or any service that speaks its format: give another service, or another address."""
+    """Asks OpenAI, or any service with its format: give another service, or another address."""
 
     SERVICE = OPENAI
 
@@ -55,7 +55,7 @@ class OpenAIProvider(WireProvider):
                 for part in taken(answer.take, data, access.hide):
                     yield part
         except CutStreamError:
-            # With its stop reason an answer is whole: only the count of its tokens is lost.
+            # With its stop reason an answer is complete: only the count of its tokens is lost.
             if answer.stop is None:
                 raise
         finally:
@@ -65,7 +65,7 @@ class OpenAIProvider(WireProvider):
 
 
 class _Answer:
-    """What has come of one answer."""
+    """The state of one answer."""
 
     def __init__(self, request: Request, wire: Wire) -> None:
         self.calls = CallPieces(request.tools)
@@ -76,15 +76,15 @@ class _Answer:
         self._model, self._wire = request.model, wire
 
     def take(self, chunk: dict[str, Any]) -> Iterator[Part]:
-        """Take one event and yield what it has."""
+        """Take one event and yield its parts."""
         if chunk.get("error") or chunk.get("object") == "error":
             raise self._failure(chunk)
         choices = chunk.get("choices") or [{}]
-        # Moonshot counts in the choice, the others beside it.
+        # Moonshot puts the count into the choice, other services beside it.
         usage = chunk.get("usage") or choices[0].get("usage")
         if isinstance(usage, dict):
             self.usage = _usage(usage)
-        # An answer that comes at once has a message where streams have what is new.
+        # An answer that comes at once has a message where streams have a delta.
         delta = choices[0].get("delta") or choices[0].get("message") or {}
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):
             yield ThoughtPart(str(thought))
@@ -107,7 +107,7 @@ class _Answer:
         error = chunk.get("error") or chunk
         code, kind = (str(error.get(name)) if isinstance(error, dict) else "" for name in ("code", "type"))
         said = reason_of(msgspec.json.encode(chunk), self._wire.access.hide)
-        # A question that cannot be answered is not asked again; anything else may pass.
+        # A question that cannot be answered is not retried; any other error may pass.
         status = 400 if kind.startswith("invalid_request") else 500
         return self._wire.refusal(int(code) if _STATUS.match(code) else status, said, self._model)
 
@@ -166,7 +166,7 @@ def _body(request: Request, service: Service) -> dict[str, Any]:
             for tool in request.tools
         ]
     if request.max_tokens is not None:
-        # OpenAI's newer models refuse the old name, which is the only one that others know.
+        # OpenAI's newer models refuse the old name, which is the only one that other services know.
         body["max_completion_tokens" if service is OPENAI else "max_tokens"] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
@@ -184,7 +184,7 @@ def _message(message: Message) -> dict[str, Any]:
             "type": "function",
             "function": {
                 "name": told_name(call.name),
-                # Servers that read the arguments refuse those that are not JSON.
+                # Servers that parse the arguments refuse text that is not JSON.
                 "arguments": told_arguments_text(call.arguments),
             },
         }

@@ -1,4 +1,4 @@
-"""Which provider a model's name means, opened when it is first asked for."""
+"""Find the provider for a model's name, and open it at its first use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Provider
     from gramercy.providers.services import Service
 
-# What plug-ins add, by name in lower case; it comes with `gramercy.workbench.plugins.load_plugins`.
+# Providers of plug-ins, by name in lower case, from `gramercy.workbench.plugins.load_plugins`.
 ADDED: dict[str, Callable[[], Provider]] = {}
-# What pydantic-ai knows and our own client does not, as people write it; its own words are in lower case.
+# Providers of pydantic-ai that our own client lacks, as people write them; its own names are in lower case.
 THROUGH_PYDANTIC_AI = (
     "Alibaba",
     "Azure",
@@ -44,7 +44,7 @@ THROUGH_PYDANTIC_AI = (
     "xAI",
     "ZAI",
 )
-# How a model is had without a key, for the line that says there is none.
+# How to use a model without a key, for the message that there is no key.
 WITHOUT_KEY = (
     "a model of this machine: gramercy models install and --model Local/smollm2, or --model Ollama/…"
 )
@@ -116,7 +116,7 @@ def _open_pydantic(kind: str, model: ModelName) -> Provider:
     from gramercy.providers.pydantic_models import PydanticProvider
 
     provider = PydanticProvider(kind, name=model.provider)
-    # What is missing is said now, and not in the middle of a conversation.
+    # Report what is missing now, and not in the middle of a conversation.
     provider.model(model.id)
     return provider
 

@@ -1,7 +1,7 @@
-"""The models of pydantic-ai behind our protocol: for services whose format our own client does not speak.
+"""The models of pydantic-ai behind our protocol, for services whose format our own client does not have.
 
-The extra `pydantic-ai` brings it; the package of the service itself comes with an extra of pydantic-ai, such
-as `pydantic-ai-slim[google]`. Keys are where pydantic-ai looks for them.
+The extra `pydantic-ai` installs it; the package of the service itself comes with an extra of pydantic-ai,
+such as `pydantic-ai-slim[google]`. Keys are where pydantic-ai looks for them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PydanticProvider:
         return self._models[model_id]
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
-        """Stream the answer to one question; trying again is the business of the service's package."""
+        """Stream the answer to one question; retries are left to the service's package."""
         has_begun = False
         try:
             model = await self._opened(request.model)
@@ -74,7 +74,7 @@ class PydanticProvider:
             raise self._failure(error, has_begun=has_begun) from None
 
     async def aclose(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._models.clear()
         await self._kept.aclose()
 
@@ -82,7 +82,7 @@ class PydanticProvider:
         return f"<PydanticProvider {self.name}>"
 
     async def _opened(self, model_id: str) -> Any:
-        """Return a model for this event loop: connections belong to the one that opened them."""
+        """Return a model for this event loop: connections belong to the loop that opened them."""
         if not self._kept.is_here:
             if self._entered:
                 self._models.clear()
@@ -138,7 +138,7 @@ async def _streamed(model: Any, request: Request) -> AsyncGenerator[Part, None]:
     )
     async with opened as stream:
         async for event in stream:
-            # An event begins a part or adds to one; what else there is concerns agents of pydantic-ai.
+            # An event begins a part or adds to one; other events concern agents of pydantic-ai.
             if event.event_kind in ("part_start", "part_delta"):
                 piece = event.part if event.event_kind == "part_start" else event.delta
                 for part in _spoken(piece):
@@ -174,10 +174,10 @@ def _ended(response: Any, model: Any, request: Request) -> Iterator[Part]:
 
 
 def _is_whole(response: Any, model: Any) -> bool:
-    """Whether the service itself has said why it stopped.
+    """Whether the service itself has given a stop reason.
 
-    pydantic-ai fills in a reason where an OpenAI-compatible stream has none, so that half a call would look
-    whole; what the service said is among its details. The doubles for tests say nothing, and are never cut.
+    pydantic-ai fills in a reason if an OpenAI-compatible stream has none, so that half a call would look
+    complete; the service's own reason is in its details. The test doubles give no reason, and are never cut.
     """
     if (response.provider_details or {}).get("finish_reason") or model.system in ("function", "test"):
         return True
@@ -211,7 +211,7 @@ def _parameters(request: Request) -> Any:
 
 
 def _messages(request: Request) -> list[Any]:
-    """Return the conversation as pydantic-ai has it: questions and results are parts of requests."""
+    """Return the conversation in pydantic-ai's form: questions and results are parts of requests."""
     from pydantic_ai.messages import ModelRequest, ModelResponse
 
     told: list[Any] = []
@@ -252,7 +252,7 @@ def _asked_part(message: Message, names: dict[str, str]) -> Any:
 
 
 def _said(error: Exception) -> str:
-    """Return the service's own words on one line, without keys."""
+    """Return the service's own message on one line, without keys."""
     body = getattr(error, "body", None)
     given = (
         msgspec.json.encode(body) if isinstance(body, dict | list) else str(error).encode("utf-8", "replace")

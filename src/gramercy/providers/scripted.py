@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class ScriptedProvider:
-    """Gives one prepared answer for each question, in order.
+    """Returns one prepared answer for each question, in order.
 
     An answer is a text, a call (`{"name": …, "arguments": {…}}` or a ModelCall), an exception to raise, a
     list of these, or a function of the request that returns one of these, or an awaitable of one. A list may
     also hold parts such as StopPart("length"), functions without arguments that are awaited before the answer
-    goes on, and as its last element `...`: the stream is cut there. What it was asked is in `requests`. As a
-    context manager it fails at the end unless every answer was asked for and no more.
+    continues, and as its last element `...`: the stream is cut there. `requests` has the questions. As a
+    context manager it fails at the end unless exactly all answers were used.
     """
 
     def __init__(self, *answers: Any, name: str = "scripted", usage: Usage | None = None) -> None:
@@ -44,9 +44,9 @@ class ScriptedProvider:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a script from a file: one answer a line, as JSON (a text, a call, or a list of them)."""
+        """Read a script from a file: one answer per line, as JSON (a text, a call, or a list of them)."""
         try:
-            # Not `splitlines`, which also ends a line at U+2028 and others that a JSON text may hold.
+            # `splitlines` would also end a line at U+2028 and others that a JSON text may hold.
             lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
             return cls(*(msgspec.json.decode(line) for line in lines if line.strip()))
         except (OSError, ValueError) as error:
@@ -89,7 +89,7 @@ class ScriptedProvider:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # The first failure explains more than what follows from it.
+        # The first failure explains more than its consequences.
         if kind is None:
             self.check()
 

@@ -1,7 +1,7 @@
-"""The services that our own client can ask: where they are, which format they speak, where their key is.
+"""The services that our own client can ask: their addresses, their formats, and where their keys are.
 
-Keys come from the environment, or from the keyring of the desktop where its package is installed; they are
-in no text that is shown.
+Keys come from the environment, or from the keyring of the desktop if its package is installed. No shown text
+contains them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gramercy.errors import ModelUnavailableError
 
 Format: TypeAlias = Literal["openai", "anthropic"]
 
-# The version of Anthropic's format; newer features are asked for by other headers.
+# The version of Anthropic's format; newer features are requested by other headers.
 VERSION = "2023-06-01"
 _KEY_NAMES = ("_API_KEY", "_TOKEN", "_ACCESS_KEY", "_SECRET")
-# Shorter values are placeholders, as servers on one's own machine take them, and words of any text.
+# Shorter values are placeholders for servers on the user's own machine, and words of any text.
 SHORTEST_KEY = 8
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers over HTTP. `variable` begins the names of its environment variables.
+    """A service over HTTP. `variable` is the prefix of its environment variables.
 
-    A service that runs on one's own machine needs no key; `start` says how to start it.
+    A service on the user's own machine needs no key; `start` says how to start it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_key(self) -> bool:
-        """Whether nobody is answered without a key."""
+        """Whether the service refuses questions without a key."""
         return not self.start
 
 
@@ -82,7 +82,7 @@ SERVICES: tuple[Service, ...] = (
 
 
 class Access:
-    """A service as it is reached: its address and the key. Shown without the key."""
+    """A service with its address and key. It is printed without the key."""
 
     def __init__(self, service: Service, address: str | None = None, key: str | None = None) -> None:
         self.service = service
@@ -92,7 +92,7 @@ class Access:
 
     @property
     def key(self) -> str:
-        """The key, or nothing."""
+        """The key, or an empty text."""
         return self._key
 
     @property
@@ -103,15 +103,15 @@ class Access:
 
     @property
     def has_path(self) -> bool:
-        """Whether the address says more than a host, as those of most services do."""
+        """Whether the address has more than a host, as those of most services do."""
         return bool(self._address.path)
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that say who asks.
+        """The headers that authenticate the user.
 
-        A name and a password of the address come before the key. They are no part of what is asked for, since
-        addresses are written into logs.
+        A name and a password in the address take precedence over the key. They are not part of requested
+        addresses, since addresses are written into logs.
         """
         told = {"anthropic-version": VERSION} if self.service.format == "anthropic" else {}
         if self._key and self.service.format == "anthropic":
@@ -124,13 +124,13 @@ class Access:
         return told
 
     def url(self, path: str) -> str:
-        """Return where questions go; an address may have the version with which a path begins."""
+        """Return the address for questions; the configured address may already have the path's version."""
         above = self._address.path
         rest = path.removeprefix("/v1") if above.endswith("/v1") else path
         return self._address._replace(netloc=self._host, path=above + rest, fragment="").geturl()
 
     def hide(self, text: str) -> str:
-        """Take the key and the password out of a text that somebody else wrote."""
+        """Remove the key and the password from a text that is not ours."""
         for secret in (self._key, unquote(self._address.password or "")):
             if len(secret) >= SHORTEST_KEY:
                 text = text.replace(secret, "(key)")
@@ -141,7 +141,7 @@ class Access:
         return self._address.netloc.rpartition("@")[2]
 
     def __str__(self) -> str:
-        """Return the address, without a password that may be in it."""
+        """Return the address, without its password."""
         return self._address._replace(netloc=self._host, query="", fragment="").geturl()
 
     def __repr__(self) -> str:
@@ -149,7 +149,7 @@ class Access:
 
 
 def plain(name: str) -> str:
-    """Return the name of a provider without the habits of its spelling: LM Studio is lmstudio."""
+    """Return the name of a provider in a normalized spelling: LM Studio is lmstudio."""
     return "".join(c for c in name.casefold() if c.isalnum())
 
 
@@ -159,7 +159,7 @@ def find_key(service: Service) -> str | None:
 
 
 def hide_keys(text: str) -> str:
-    """Take every key of the environment out of a text that somebody else wrote."""
+    """Remove every key of the environment from a text that is not ours."""
     for name, value in os.environ.items():
         if name.endswith(_KEY_NAMES) and len(value) >= SHORTEST_KEY and value in text:
             text = text.replace(value, "(key)")
@@ -198,7 +198,7 @@ def _checked_address(address: str, service: Service) -> str:
 
 
 def no_address(service: Service) -> ModelUnavailableError:
-    """Return the error for an address that is none."""
+    """Return the error for an invalid address."""
     return ModelUnavailableError(
         f"the address of {service.name} is not one of HTTP: set {service.address_variable}, "
         f"as in {service.address}"
@@ -206,9 +206,9 @@ def no_address(service: Service) -> ModelUnavailableError:
 
 
 def _whole_address(address: str, service: Service) -> SplitResult:
-    """Return an address as the service has it: without what is asked there, and with the path it lacks.
+    """Return the base address of the service: without the path of a request, and with a missing base path.
 
-    Servers of one's own are written as host and port; all of them answer below a path.
+    The user's own servers are written as host and port; all of them answer below a path.
     """
     parts = urlsplit(address)
     path = parts.path.rstrip("/")

@@ -1,1 +1,1 @@
-"""What a tool is: definition, schema, arguments, registry, library, binding. Knows nothing of running one."""
+"""The definition of a tool: schema, arguments, registry, library, binding. Knows nothing of running one."""

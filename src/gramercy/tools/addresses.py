@@ -1,4 +1,4 @@
-"""Keep what is secret in an address out of the log of httpx, which writes every address whole."""
+"""Keep secrets in addresses out of the log of httpx, which writes every address whole."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from typing import Any
 from urllib.parse import urlsplit
 
-# As many hosts as one program talks to; a bound for one that never stops.
+# As many hosts as one program talks to; a bound for a program that never stops.
 MOST_HOSTS = 1_000
 _hosts: set[str] = set()
 
 
 class _WithoutQuery(logging.Filter):
-    """Cuts the query, name and password off the addresses of our hosts; others are not ours to change."""
+    """Cuts query, name and password off the addresses of our hosts; other addresses stay unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, with shorter addresses."""
@@ -33,11 +33,11 @@ _FILTER = _WithoutQuery()
 
 
 def hide_query_of(address: str) -> None:
-    """Have the log of httpx write addresses of this host without what may be a key in them."""
+    """Have httpx log addresses of this host without the parts that may hold a key."""
     try:
         host = urlsplit(address).hostname
     except ValueError:
-        # Nothing is sent to what is no address.
+        # Nothing is sent to an invalid address.
         return
     if host is None:
         return

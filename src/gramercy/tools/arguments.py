@@ -1,8 +1,8 @@
 """Check the arguments of a call against a tool's schema: fast when they fit, thorough when they do not.
 
-Most arguments are plain JSON of the types that the schema names. For those a Python function is written, once
-for each schema, whose one pass does what a copy by `values` and the validator do in two, at a tenth of the
-price: every value is of exactly its type, finite, valid Unicode, and their number is bounded. Anything
+Most arguments are plain JSON of the types that the schema names. For those a Python function is generated,
+once for each schema. Its one pass does the work of the copy in `values` and of the validator, at a tenth of
+the cost: every value has exactly its type and is finite, valid Unicode, and their number is bounded. Anything
 unusual (a subclass, 3.0 for an integer, a name that the schema does not have) ends the pass with None, and
 the thorough check decides.
 """
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
-# What makes a value of each type unusual.
+# The condition that makes a value of each type unusual.
 _UNUSUAL: Final = {
     "string": "type(x) is not str or not (x.isascii() or is_unicode(x))",
-    # Numbers of one digit of Python's own, of 30 bits, are compared in a fifth of the time.
+    # Numbers of one 30-bit digit, Python's own unit, are compared in a fifth of the time.
     "integer": "type(x) is not int or not (-1073741823 < x < 1073741823 or LEAST < x < MOST)",
     "number": "not (type(x) is float and -INF < x < INF) and not (type(x) is int and LEAST < x < MOST)",
     "boolean": "x is not True and x is not False",
@@ -51,20 +51,20 @@ _NAMES: Final = {
     "MOST": MOST_EXACT,
     "INF": float("inf"),
 }
-# Keywords that ask nothing more of a value than the function makes sure of; all others need the validator.
+# Keywords that require no more of a value than the function checks; all others need the validator.
 _SILENT: Final = frozenset({"type", "description", "title", "default", "examples"})
-# What is wrong with a number, by the keyword that bounds it.
+# The comparison that a number must not satisfy, by the keyword that bounds it.
 _BOUNDS: Final = {"minimum": "<", "maximum": ">", "exclusiveMinimum": "<=", "exclusiveMaximum": ">="}
 _OBJECT: Final = _SILENT | {"properties", "required", "additionalProperties"}
 _ARRAY: Final = _SILENT | {"items"}
-# Python takes 20 loops inside each other, and a long function is compiled longer than many calls would save.
-# What is deeper or comes later is copied by the function for any value.
+# Python allows 20 nested loops, and compiling a long function takes longer than many calls would save. Values
+# that are deeper or come later are copied by the function for any value.
 DEEPEST_WRITTEN: Final = 8
 MOST_WRITTEN: Final = 300
 
 
 class Copier:
-    """The source of one function. `decides`: what it returns fits the schema; `flat`: it has no inside."""
+    """The source of one function. `decides`: its result fits the schema; `flat`: it has no containers."""
 
     def __init__(self, schema: Schema) -> None:
         self.decides = True
@@ -74,7 +74,7 @@ class Copier:
         self._body = list(self._value(schema, "whole", "  ", 0))
 
     def compiled(self) -> Callable[[Any], dict[str, Any] | None]:
-        """Return the function: it gives the copy of its argument, or None, which says nothing."""
+        """Return the function: it returns a copy of its argument, or None, which means undecided."""
         counts = any("left" in line for line in self._body)
         lines = [
             "def copy(x):",
@@ -89,7 +89,7 @@ class Copier:
         return self._names["copy"]  # type: ignore[no-any-return]
 
     def _value(self, schema: Any, place: str, indent: str, depth: int) -> Iterator[str]:
-        """Write what checks `x`, and puts the copy of an x that has an inside into its place."""
+        """Generate the check of `x`, and the copy of a container `x` into its place."""
         described = schema if isinstance(schema, dict) else {} if schema is True else {"not": {}}
         kind = described.get("type")
         self._written += 1
@@ -149,7 +149,7 @@ class Copier:
         yield from inside
 
     def _choice(self, schema: Schema) -> str:
-        """Write the further condition of an enum of texts or of a number; the validator has the others."""
+        """Generate the further condition of an enum of texts or of a number; the validator has the others."""
         bounds = schema.keys() & _BOUNDS.keys()
         if bounds and schema["type"] in {"integer", "number"} and schema.keys() <= _SILENT | bounds:
             return self._bounded({word: schema[word] for word in sorted(bounds)})
@@ -186,7 +186,7 @@ def _are_texts(options: Any) -> bool:
 
 
 def _known_names(schema: Schema) -> int | None:
-    """Count the names of an object when all that are usual are in its schema; None when they are not."""
+    """Count the names of an object if its schema names them all; None if it does not."""
     properties, required = schema.get("properties"), schema.get("required", [])
     others = schema.get("additionalProperties", True)
     named = (
@@ -214,14 +214,14 @@ class ArgumentChecker:
         self._defaults = _defaults_of(schema)
         self._copy: Callable[[Any], dict[str, Any] | None] = self._first
         self._fits: Callable[[Any], bool] | None = None
-        # Does the same as `check` for arguments of the usual shape; None says nothing about the others.
+        # Does the same as `check` for arguments of the usual shape; None means undecided.
         self.check_quickly: Callable[[Any], dict[str, Any] | None] = self._first
-        # Whether what `check_quickly` returns has no inside, so that a shallow copy of it is a whole one.
+        # Whether the result of `check_quickly` has no containers, so that a shallow copy of it is complete.
         self.flat = False
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """What arguments are when they are not given."""
+        """The default values of arguments."""
         return self._defaults
 
     @property
@@ -245,7 +245,7 @@ class ArgumentChecker:
         self._fits = None if copier.decides else self.validator.is_valid
         self.flat = copier.flat and all(type(default) in SCALARS for default in self._defaults.values())
         self._copy = copier.compiled()
-        # Nearly always the function alone decides, and then nothing stands between it and the executor.
+        # Nearly always the function alone decides, and then the executor calls it directly.
         self.check_quickly = self._copy if copier.decides and not self._defaults else self._completed
         return self.check_quickly(arguments)
 
@@ -259,22 +259,22 @@ class ArgumentChecker:
         return copied
 
     def check_thoroughly(self, arguments: Any) -> dict[str, Any]:
-        """Do the same for any arguments, whatever is in them."""
+        """Check any arguments, also unusual ones."""
         plain = copy_plain(arguments)
         if not plain.faults and type(plain.value) is dict and self.validator.is_valid(plain.value):
             for name, default in self._defaults.items():
                 plain.value.setdefault(name, copy_json(default))
             return whole_numbers(plain.value, self.schema)  # type: ignore[no-any-return]  # as it came: a dict
-        # Imported here: a program whose calls all fit never needs to explain one.
+        # Imported here: a program whose calls all fit never needs to explain a fault.
         from gramercy.tools.faults import explain_faults
 
         raise explain_faults(self.validator, self.schema, plain, tool=self.tool)
 
 
 def whole_numbers(value: Any, schema: Any) -> Any:
-    """Write whole numbers as Python does where a schema asks for them: for JSON 3.0 and 3 are the same.
+    """Convert whole numbers to int where a schema wants integers: for JSON 3.0 and 3 are the same.
 
-    Changes the value, which must be a copy of the caller's own, and returns it.
+    It changes the value, which must be the caller's own copy, and returns it.
     """
     if type(value) is float:
         wanted = schema.get("type") if isinstance(schema, dict) else None
@@ -295,7 +295,7 @@ _TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
 
 
 def _plain_types_of(schema: Mapping[str, Any]) -> Mapping[str, type] | None:
-    """Return the Python type of every property, or None when a type alone does not decide."""
+    """Return the Python type of every property, or None if the types alone do not decide."""
     if not schema.keys() <= {
         "type",
         "properties",
@@ -309,7 +309,7 @@ def _plain_types_of(schema: Mapping[str, Any]) -> Mapping[str, type] | None:
     if not isinstance(properties, dict) or not isinstance(required, list):
         return None
     if not all(isinstance(name, str) and name in properties for name in required):
-        return None  # nothing can fit such a schema, which the types of what is there would not tell
+        return None  # no value can fit such a schema, which the types alone would not show
     types = {}
     for name, wanted in properties.items():
         kind = wanted.get("type") if isinstance(wanted, dict) and wanted.keys() <= _SILENT else None
@@ -340,7 +340,7 @@ def validate_tool_args(schema: Schema, arguments: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _checker_of(text: bytes) -> ArgumentChecker:
-    """Return the checker of a schema that may come again; written alike, schemas share one."""
+    """Return the checker of a schema that may come again; schemas with the same text share one."""
     schema = msgspec.json.decode(text)
     return ArgumentChecker(None, schema, compile_schema(schema))
 
@@ -361,9 +361,10 @@ def check_definition(schema: Schema) -> list[str]:
 
 
 def _is_plainly_right(schema: Schema) -> bool:
-    """Tell whether a schema is so plain that nothing can be wrong with it; False says nothing.
+    """Tell whether a schema is so plain that nothing can be wrong with it; False means undecided.
 
-    So are the schemas of most tools; a program that has no others starts without loading the validator.
+    The schemas of most tools are plain; a program with only such schemas starts without loading the
+    validator.
     """
     schema = _without_bounds(schema) if isinstance(schema, dict) else schema
     types = _plain_types_of(schema) if isinstance(schema, dict) else None
@@ -379,7 +380,7 @@ def _is_plainly_right(schema: Schema) -> bool:
 
 
 def _without_bounds(schema: Schema) -> Schema:
-    """Return a schema without the bounds of its properties that are plain, and that their defaults keep."""
+    """Return a schema without the plain bounds of its properties that their defaults satisfy."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
@@ -404,7 +405,7 @@ def _is_plain_number(wanted: Any) -> bool:
 
 
 def _unbounded(wanted: Any) -> Any:
-    """Return the schema of a value without its bounds; as it is where one of them is not plain."""
+    """Return the schema of a value without its bounds; unchanged if one of them is not plain."""
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     # Most have no bounds, and a server may define thousands of tools while a client waits.
     if not isinstance(kind, str) or kind not in _RANGES or wanted.keys().isdisjoint((*_RANGES[kind], "enum")):
@@ -434,6 +435,6 @@ _RANGES: Final = {"string": ("minLength", "maxLength"), "integer": ("minimum", "
 
 
 def _default_fits(validator: Draft202012Validator, name: str, default: Any) -> bool:
-    """Tell whether the only faults of the default alone are the arguments that it came without."""
+    """Tell whether the only faults of the default alone are the missing other arguments."""
     errors = validator.iter_errors({name: default})
     return not any(error.instance_path and error.instance_path[0] == name for error in errors)

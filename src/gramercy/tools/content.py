@@ -1,6 +1,6 @@
-"""What a handler may return: a plain value, or a ToolOutput with blocks of other content beside the text.
+"""The results of a handler: a plain value, or a ToolOutput with blocks of other content beside the text.
 
-Resources and prompts give the same blocks. Nothing here knows a wire format.
+Resources and prompts return the same blocks. This module knows no wire format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TextBlock(msgspec.Struct, frozen=True):
 
 
 class ImageBlock(msgspec.Struct, frozen=True):
-    """A picture as bytes."""
+    """An image as bytes."""
 
     data: bytes
     mime_type: str
@@ -59,7 +59,7 @@ Block: TypeAlias = TextBlock | ImageBlock | AudioBlock | ResourceBlock | Resourc
 
 
 def blocks_text(blocks: tuple[Block, ...]) -> str:
-    """Say in text what the blocks are, for callers who cannot be shown more."""
+    """Describe the blocks in text, for callers that can show only text."""
     return "\n".join(map(_block_text, blocks))
 
 
@@ -77,11 +77,11 @@ def _block_text(block: Block) -> str:
 
 
 class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where a call ran and what it left, for the journal; what is empty is not known or does not apply.
+    """Where a call ran and what it changed, for the journal; an empty field is unknown or does not apply.
 
-    `image` is the handle of an image, `epoch` names its state when the call was over; `before` and `after`
-    are the kept states before and after it. `sandbox` is the confinement that was in force, `files` are the
-    files that it changed: `created notes.txt`.
+    `image` is the handle of an image, `epoch` names its state at the end of the call; `before` and `after`
+    are the stored states before and after it. `sandbox` is the confinement in force, `files` are the changed
+    files: `created notes.txt`.
     """
 
     image: str = ""
@@ -95,10 +95,10 @@ class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ToolOutput(msgspec.Struct, frozen=True):
     """A value together with an error, or with more than text.
 
-    The text of `value` is always there and sufficient. `blocks` are shown after it (instead of it when it is
-    None) by callers who can show pictures, sounds and resources; `structured` is the same as JSON, for those
-    who compute with it: give it only when it is complete without the text. `facts` go to the journal. `note`
-    is told after the text: over MCP as a text of its own, so that the first one is the value's alone.
+    The text of `value` is always there and sufficient. Callers that can show images, sounds and resources
+    show `blocks` after it (instead of it if it is None). `structured` is the same as JSON, for programs: give
+    it only if it is complete without the text. `facts` go to the journal. `note` comes after the text: over
+    MCP as a text block of its own, so that the first block is only the value.
     """
 
     value: Any
@@ -110,30 +110,30 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 class TextWithFacts(str):
-    """A text that is a handler's whole result, with facts for the journal; for all others it is the text."""
+    """A text that is a handler's whole result, with facts for the journal; others see only the text."""
 
     __slots__ = ("facts",)
 
     facts: RunFacts
 
     def __new__(cls, text: str, facts: RunFacts) -> Self:
-        """Put facts to a text."""
+        """Attach facts to a text."""
         made = super().__new__(cls, text)
         made.facts = facts
         return made
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What a handler would have returned that was cancelled, and whose work is known to have ended.
+    """The result of a cancelled handler whose work is known to have ended.
 
-    A handler puts it into the arguments of the cancellation that it lets pass.
+    A handler puts it into the arguments of the cancellation that it re-raises.
     """
 
     value: Any
 
 
 def with_facts(value: Any, facts: RunFacts) -> Any:
-    """Return a handler's result with facts, unless it has some; what is neither text nor output has none."""
+    """Return a handler's result with facts, unless it has some; only texts and outputs can have facts."""
     if type(value) is str:
         return TextWithFacts(value, facts)
     if isinstance(value, ToolOutput) and value.facts is None:
@@ -142,5 +142,5 @@ def with_facts(value: Any, facts: RunFacts) -> Any:
 
 
 def facts_of(value: Any) -> RunFacts | None:
-    """Return the facts that came with a handler's result."""
+    """Return the facts of a handler's result."""
     return value.facts if isinstance(value, ToolOutput | TextWithFacts) else None

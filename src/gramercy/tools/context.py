@@ -1,7 +1,7 @@
-"""What a running handler can tell and ask its caller: progress, log lines, questions.
+"""The channel from a running handler to its caller: progress, log lines, questions.
 
-The handler asks for it with `current_call()`. Who calls knows how to bring it to the other side; this module
-knows no protocol, and outside of a conversation every method does nothing.
+The handler gets it with `current_call()`. The caller implements the transport; this module knows no protocol,
+and outside of a conversation every method does nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "cr
 
 
 class Call:
-    """The call that is being handled, as its handler sees it; this one has no client behind it."""
+    """The call that is being handled, as its handler sees it; this one has no client."""
 
     __slots__ = ()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the caller has given the call up."""
+        """Whether the caller has cancelled the call or has gone."""
         return False
 
     @property
     def is_called_off(self) -> bool:
-        """Whether the caller has said so itself, and did not just go away: it will not come back."""
+        """Whether the caller has cancelled the call and did not just disconnect: it will not return."""
         return False
 
     @property
@@ -39,37 +39,37 @@ class Call:
 
     @property
     def client(self) -> str:
-        """The program through which the caller calls, as it names itself; empty when it does not say."""
+        """The caller's program, by the name that it gives itself; empty if it gives none."""
         return ""
 
     @property
     def session(self) -> str:
-        """The conversation or the serving process through which the call came; empty where there is none."""
+        """The conversation or the serving process through which the call came; empty if there is none."""
         return ""
 
     @property
     def project(self) -> str:
-        """The directory that the call is about; empty when that is not known."""
+        """The directory that the call is about; empty if that is unknown."""
         return ""
 
     @property
     def identity(self) -> str:
-        """By what a caller that comes back after a restart is given this call; empty if it never does."""
+        """The identity by which a returning caller finds this call after a restart; empty if none returns."""
         return ""
 
     @property
     def is_unique(self) -> bool:
-        """Whether no other call has this identity, so that one which is being made elsewhere is this one."""
+        """Whether no other call has this identity, so that a call with it in another process is this one."""
         return False
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the caller has declared that it can do."""
+        """The capabilities that the caller has declared."""
         return {}
 
     @property
     def version(self) -> str | None:
-        """The revision of the protocol in which the caller speaks; None when there is no protocol."""
+        """The revision of the protocol that the caller speaks; None if there is no protocol."""
         return None
 
     def can(self, capability: str) -> bool:
@@ -78,28 +78,28 @@ class Call:
         return False
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell how far the work is; dropped when the caller did not ask for progress."""
+        """Report progress; dropped if the caller did not ask for progress."""
 
     def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
         """Send a line to the caller's log; dropped below the level that the caller wants."""
 
     def on_cancel(self, stop: Callable[[], object]) -> None:
-        """Have `stop` called when the call is cancelled while the handler runs; it must not block."""
+        """Have `stop` called if the call is cancelled while the handler runs; it must not block."""
 
     def close_stream(self) -> None:
-        """Let the connection go while the work goes on, where the caller can come back for the result."""
+        """Release the connection while the work continues, if the caller can return for the result."""
 
     async def detach(self) -> bool:
-        """Say that the rest takes long: a caller that can fetches the result later. Tell whether it will."""
+        """Say that the rest takes long: the caller may fetch the result later. Tell whether it will."""
         return False
 
     def fail(self, message: str, *, code: int = -32603, data: Any = None) -> NoReturn:
-        """End the request with an error of the protocol; a tool's own failure is simply raised."""
+        """End the request with an error of the protocol; a failure of the tool itself is simply raised."""
         del code, data
         raise ExecutionError(message)
 
     async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Ask the person a form of flat fields; give `{"action": "accept", "content": {…}}` or a refusal."""
+        """Ask the person with a form; return `{"action": "accept", "content": {…}}` or a refusal."""
         del message, schema, key
         raise self._no_conversation("asked")
 
@@ -123,7 +123,7 @@ NO_CONVERSATION = Call()
 _current: ContextVar[Call] = ContextVar("gramercy-call", default=NO_CONVERSATION)
 enter_call = _current.set
 leave_call = _current.reset
-# What `current_call` returns, for those who ask with every call: a function around it costs as much again.
+# The same as `current_call`, for code that runs with every call: a function around it doubles the cost.
 find_call = _current.get
 
 
@@ -132,5 +132,5 @@ def current_call() -> Call:
     return _current.get()
 
 
-# The key under which the journal knows the call that runs; 0 where none does, or the call is recorded later.
+# The journal's key of the running call; 0 if no call runs, or the call is recorded later.
 running_key: ContextVar[int] = ContextVar("gramercy_running_key", default=0)

@@ -1,4 +1,4 @@
-"""Make tools: from a parameter list, from an annotated function, from a JSON Schema; refuse the faulty ones.
+"""Make tools from a parameter list, an annotated function or a JSON Schema; refuse faulty definitions.
 
 Every check adds to one list of problems, so that one refusal says everything that is wrong.
 """
@@ -36,7 +36,7 @@ OPTIONS = (
     "paths",
     *("title", "read_only", "destructive", "open_world", "output_schema"),
 )
-# Words that other libraries use, too far from ours to be guessed by their letters.
+# Words of other libraries, too different from ours to be guessed by their letters.
 MEANT = {"safety": "safety_level", "level": "safety_level", "danger": "safety_level", "tags": "categories"}
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 PARAMETER_KEYS = frozenset({
@@ -47,7 +47,7 @@ PARAMETER_KEYS = frozenset({
     *("minLength", "maxLength", "pattern", "format"),
 })  # fmt: skip
 SNAKE_EXAMPLE = "snake_case such as 'read_file'"
-# A section of a docstring that the schema already carries, in the Google, NumPy or reST style.
+# A section of a docstring that is already in the schema, in the Google, NumPy or reST style.
 _SECTION = re.compile(
     r"^[ \t]*(?:"
     r"(?:Args|Arguments|Parameters|Params|Keyword Args|Returns|Yields|Raises):"
@@ -151,7 +151,7 @@ def _from_function(function: Callable[..., Any], name: str | None, about: dict[s
 
 
 def _summary(function: Callable[..., Any]) -> str:
-    """Return the docstring up to its parameter section, which the schema already carries."""
+    """Return the docstring up to its parameter section, which is already in the schema."""
     text = inspect.getdoc(function) or ""
     section = _SECTION.search(text)
     return text[: section.start() if section else None].strip()
@@ -170,7 +170,7 @@ def _make(  # noqa: PLR0913, PLR0917 - the one place where a definition's parts 
     groups = check_categories(about["categories"], problems)
     check_handler(handler, problems)
     check_options(about["options"], problems)
-    # Only a sound definition is compiled: the rest would repeat what was found, in harder words.
+    # Only a valid definition is compiled: the compiler would repeat the problems in harder words.
     plain = check_schema(schema, problems) if not problems else {}
     if problems:
         listed = "\n".join(f"- {problem}" for problem in problems)
@@ -250,7 +250,7 @@ def check_name(name: object, form: re.Pattern[str], example: str, problems: Prob
 
 
 def check_description(description: object, problems: Problems) -> None:
-    """Require a description that says something and can be sent."""
+    """Require a description that is not empty and can be sent."""
     if not isinstance(description, str) or not description.strip():
         problems.append("the description is empty: tell the model what the tool does and when to use it")
     elif not is_unicode(description):
@@ -280,7 +280,7 @@ def check_handler(handler: object, problems: Problems) -> None:
 
 def _takes_one(function: Any) -> bool:
     if type(function) is FunctionType:
-        # The usual case, told without the price of a whole signature.
+        # The usual case, decided without the cost of a whole signature.
         code = function.__code__
         if code.co_argcount == 1 and not code.co_kwonlyargcount:
             return True
@@ -294,7 +294,7 @@ def _takes_one(function: Any) -> bool:
 
 
 def check_categories(categories: object, problems: Problems) -> tuple[str, ...]:
-    """Require a list of words; the seeds' leading colons are taken off."""
+    """Require a list of words; the seeds' leading colons are removed."""
     if isinstance(categories, str | Mapping) or not isinstance(categories, Iterable):
         problems.append(f'categories must be a list of words, such as ["files"], not {categories!r:.50}')
         return ()
@@ -335,7 +335,7 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
 
 
 def _check_declared(options: Mapping[str, Any], problems: Problems) -> None:
-    """Require what a tool declares about itself to be of the types that the guard reads."""
+    """Require the declarations of a tool to have the types that the guard reads."""
     judged = options.get("judged_as", ())
     if type(judged) is not tuple or not all(type(like) is Likeness for like in judged):
         problems.append(f"judged_as is {judged!r:.50}: expected a tuple of Likeness")

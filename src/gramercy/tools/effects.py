@@ -1,4 +1,4 @@
-"""What a call would do, told without doing it: in parts for programs, as text for the person who decides."""
+"""The effect of a call, previewed without running it: in parts for programs, as text for a person."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-# How a unified difference begins.
+# The beginning of a unified diff.
 _DIFFERENCE = "--- "
 _HUNK = "@@ "
 
 
 class Effect(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call would do, as far as its tool can tell.
+    """The effect that a call would have, as far as its tool can tell.
 
-    `would_change` lists what it would define or remove, `would_touch` the files, connections and processes it
-    would reach for, one each. `value`, `output` and `error` are what a trial gave, each as it is to be read;
-    `difference` is the unified difference of a text. `note` is said before all of that. `state` is that of
-    the target when this was found out, as `target_state` of the tool tells it: where that is not what an
-    approval is sealed to, the effect is that of another call.
+    `would_change` lists the definitions that it would make or remove, `would_touch` the files, connections
+    and processes that it would use, one each. `value`, `output` and `error` are the results of a trial, each
+    as readable text; `difference` is the unified diff of a text. `note` comes before all of that. `state` is
+    the target's state at the time of the preview, as `target_state` of the tool returns it: if an approval is
+    sealed to another state, the effect belongs to another call.
     """
 
     note: str = ""
@@ -33,14 +33,14 @@ class Effect(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def hunks(self) -> tuple[str, ...]:
-        """The parts of the difference, each with its line of numbers."""
+        """The hunks of the diff, each with its line of numbers."""
         lines = self.difference.splitlines(keepends=True)
-        # Lines of the text have a mark before them, so that none of them begins as a hunk does.
+        # Lines of the text have a mark before them, so none of them begins like a hunk.
         starts = [number for number, line in enumerate(lines) if line.startswith(_HUNK)]
         return tuple("".join(lines[start:end]) for start, end in pairwise([*starts, len(lines)]))
 
     def text(self) -> str:
-        """Write it for a person; a difference begins a line of its own, and stands first without a note."""
+        """Format it for a person; a diff begins on a line of its own, and comes first if there is no note."""
         head = "\n".join(filter(None, [self.note, self.difference]))
         lists = (("[would change]", self.would_change), ("[would touch]", self.would_touch))
         listed = [
@@ -52,13 +52,13 @@ class Effect(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.text()
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON has it, without what is empty."""
+        """Return it as JSON values, without empty fields."""
         told: dict[str, Any] = msgspec.to_builtins(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
 
 def read_effect(told: Any) -> Effect:
-    """Return the effect that a tool has told: one in parts, plain data of one, or a text."""
+    """Return the effect that a tool has previewed: an Effect, plain data of one, or a text."""
     if isinstance(told, Effect):
         return told
     if isinstance(told, dict):

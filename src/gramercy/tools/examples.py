@@ -1,7 +1,7 @@
-"""Make arguments that fit a schema, staying as near as possible to the ones that did not.
+"""Make arguments that fit a schema, as close as possible to the ones that did not.
 
-Of regular expressions, literals, classes, groups, alternatives and counts are understood, no look-around and
-no back-references; the caller checks the text with a real matcher.
+Regular expressions may have literals, classes, groups, alternatives and counts, but no look-around and no
+back-references; the caller checks the text with a real matcher.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
-# The example is one line for a model to read, and making it must end however the schema refers to itself:
-# bounded are levels of nesting, values made in all, items added for minItems, unknown names looked at.
+# The example is one line for a model to read, and making it must end even if the schema refers to itself.
+# These bound the levels of nesting, the number of values made, the items added for minItems, and the unknown
+# names examined.
 DEEPEST = 12
 MOST_PARTS = 500
 MOST_ADDED = 100
 MOST_UNKNOWN = 50
-# What is kept of the values that came, enough to recognise them.
+# How much is kept of the given values, enough to recognise them.
 LONGEST_TEXT = 60
 MOST_ITEMS = 3
 MOST_NAMES = 20
-# minLength can ask for more text than a message can hold; past this the example is given up.
+# minLength can require more text than a message can hold; beyond this there is no example.
 MOST_PADDING = 10_000
 
 
 def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bool]) -> dict[str, Any] | None:
-    """Return arguments that fit, or None when none could be made."""
+    """Return arguments that fit, or None if none could be made."""
     for start in (arguments, NOTHING):
         try:
             candidate = _Fixer(schema).fix(schema, start)
@@ -51,7 +52,7 @@ class _Fixer:
         self.left = MOST_PARTS
 
     def fix(self, schema: Any, value: Any, depth: int = 0) -> Any:
-        """Return a value near the given one that fits the schema as far as can be told."""
+        """Return a value close to the given one that fits the schema as far as can be told."""
         self.left -= 1
         if self.left < 0:
             raise ValueError("the example would have too many parts")
@@ -93,7 +94,7 @@ class _Fixer:
         return here
 
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Read `allOf` as one schema; where its parts contradict each other, the last one counts."""
+        """Merge `allOf` into one schema; if its parts contradict each other, the last one counts."""
         merged = {key: value for key, value in schema.items() if key != "allOf"}
         for part in map(self._resolve, schema.get("allOf", ())):
             properties = {**merged.get("properties", {}), **part.get("properties", {})}
@@ -162,7 +163,7 @@ def _is_of_type(kind: Any, value: Any) -> bool:
 
 
 def _renamed(given: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
-    """Give misspelled names the spelling they were meant to have, unless that one is taken."""
+    """Correct misspelled names, unless the correct name is taken."""
     renamed = {name: value for name, value in given.items() if name in properties}
     for name in [name for name in given if name not in properties][:MOST_UNKNOWN]:
         close = suggest(name, [p for p in properties if p not in renamed])
@@ -202,7 +203,7 @@ _BY_FORMAT = {
 
 
 def shortened(value: Any, depth: int = 2) -> Any:
-    """Return a value that nothing is known about, small enough to be shown."""
+    """Shorten a value of unknown schema so that it can be shown."""
     if value is NOTHING:
         return "…"
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
@@ -253,7 +254,7 @@ def _integer(schema: dict[str, Any], value: Any) -> int:
 
 
 def _numbers_near(schema: dict[str, Any], value: Any) -> Iterator[int | float]:
-    """Yield numbers that may do: the given one, the limits and what lies beside them."""
+    """Yield candidate numbers: the given one, the limits and their neighbours."""
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
     limits = [limit for limit in (low, high) if limit is not None]
@@ -311,12 +312,12 @@ LONGEST_SAMPLE = 1_000
 _ESCAPES = {"d": "0", "D": "a", "w": "a", "W": "-", "s": " ", "S": "a", "t": "\t", "n": "\n", "r": "\r"}
 _EDGES = frozenset("bBAZz")
 _COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}")
-# Tried in this order where a class says only what is not allowed.
+# Tried in this order if a class only says what is not allowed.
 _CANDIDATES = "aA0_- .x@"
 
 
 def text_matching(pattern: str) -> str:
-    """Return a text that should match the pattern, or raise ValueError when it is not understood."""
+    """Return a text that should match the pattern, or raise ValueError if it is not understood."""
     if len(pattern) > LONGEST_PATTERN:
         raise ValueError("the pattern is too long")
     reader = _Reader(pattern)
@@ -386,7 +387,7 @@ class _Reader:
         return character
 
     def choice(self) -> str:
-        """Read a class such as [a-z_]; return its first character, or one that it does not exclude."""
+        """Parse a class such as [a-z_]; return its first character, or one that it does not exclude."""
         negated = self.peek() == "^" and bool(self.take())
         ranges: list[tuple[str, str]] = []
         while not ranges or self.peek() != "]":
@@ -407,7 +408,7 @@ class _Reader:
         return allowed[0]
 
     def repeats(self) -> int:
-        """Read a count and return the least it asks for."""
+        """Parse a count and return its minimum."""
         least = 1
         count = _COUNT.match(self.pattern, self.place)
         if count:

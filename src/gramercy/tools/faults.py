@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
-# The validator makes an object for every fault before it gives the first. Beyond this many values that would
-# take seconds and gigabytes, so only the first fault is asked for.
+# The validator makes an object for every fault before it returns the first. Beyond this many values that
+# would take seconds and gigabytes, so only the first fault is requested.
 MOST_VALUES_EXPLAINED = 5_000
 # Beyond this many the message says "possibly more" instead of a number: counting costs a Fault each.
 MOST_COUNTED = 1_000
@@ -45,7 +45,7 @@ def explain_faults(
 ) -> InvalidArgumentsError:
     """Build the error that names every fault of the arguments and shows a call that would fit."""
     if arguments.faults:
-        # What JSON cannot carry, the validator must not see either: it may be endless.
+        # The validator must not see values that JSON cannot carry: they may be endless.
         faults = arguments.faults + _more(arguments.fault_count - len(arguments.faults))
     else:
         faults = _validation_faults(validator, schema, arguments)
@@ -60,7 +60,7 @@ def _validation_faults(validator: Draft202012Validator, schema: Schema, argument
         first = _first_error(validator, arguments.value)
         faults = list(_faults_of(first, schema)) if first else []
         return [*faults[:MOST_FAULTS], *_more(max(0, len(faults) - MOST_FAULTS), or_more=True)]
-    # Unknown names last: there may be thousands, and what is missing explains them.
+    # Unknown names last: there may be thousands, and a missing name explains them.
     errors = sorted(validator.iter_errors(arguments.value), key=lambda e: e.kind.name in UNKNOWN_NAMES)
     found = (fault for error in errors for fault in _faults_of(error, schema))
     unique = list(dict.fromkeys(islice(found, MOST_COUNTED)))
@@ -79,7 +79,7 @@ def _first_error(validator: Draft202012Validator, value: Any) -> Any:
 
 
 def _more(count: int, *, or_more: bool = False) -> list[Fault]:
-    """Say that faults are left out: a model that repairs the listed ones should not be surprised."""
+    """Say that faults are left out: a model that repairs the listed ones should expect more."""
     if count <= 0 and not or_more:
         return []
     text = (
@@ -174,7 +174,7 @@ def _wrong_choice(error: Any, options: Sequence[Any]) -> Fault:
 
 
 def _alternatives(error: Any, context: Sequence[Any], schema: Schema) -> Iterator[Fault]:
-    """Report the alternative that came nearest; when only types differ, name them all in one fault."""
+    """Report the alternative that comes nearest; if only types differ, name them all in one fault."""
     branches = [list(branch) for branch in context]
     depth = len(error.instance_path)
     if all(_is_other_type(branch, depth) for branch in branches):
@@ -191,7 +191,7 @@ def _is_other_type(branch: Sequence[Any], depth: int) -> bool:
 
 
 def _properties_at(schema: Schema, path: Sequence[str | int]) -> dict[str, Any]:
-    """Return the properties known at a place, following plain nesting; empty where it is not plain."""
+    """Return the properties known at a place, following plain nesting; empty if it is not plain."""
     here: Any = schema
     for step in path:
         if not isinstance(here, dict):
@@ -229,7 +229,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _pattern(detail: dict[str, Any]) -> str:
-    # Where matching took too many steps, the validator gives an error instead of the pattern.
+    # If matching took too many steps, the validator returns an error instead of the pattern.
     return str(detail.get("pattern", "the schema's pattern within reasonable time"))[:LONGEST_PATTERN]
 
 
@@ -238,13 +238,13 @@ def _inner(kind: Any) -> str:
 
 
 def expected_text(keyword: str, detail: dict[str, Any]) -> str:
-    """Say what a keyword wanted that was not met."""
+    """Say what a violated keyword requires."""
     describe = _WORDS.get(keyword)
     return describe(detail) if describe else f"a value that satisfies {keyword}"
 
 
 def expected_of(schema: Any) -> str:
-    """Say what a schema wants."""
+    """Say what a schema requires."""
     if not isinstance(schema, dict):
         return "a value"
     if "enum" in schema:

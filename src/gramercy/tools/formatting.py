@@ -1,4 +1,4 @@
-"""Write whatever a handler returned as text for a model: bounded, and without ever failing."""
+"""Format any result of a handler as text for a model: bounded, and without ever failing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gramercy.text import cut
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# Longer lists and objects are laid out over several lines.
+# Longer lists and objects are formatted on several lines.
 WIDTH = 80
-# Deeper values are shown as #<deeper>; the bound keeps the walk off the end of the stack.
+# Deeper values are shown as #<deeper>; the bound keeps the walk from exhausting the stack.
 DEEPEST = 50
 # Enough for any result that is worth sending; the executor's own cap is smaller and announced.
 MOST_CHARACTERS = 400_000
 # Python refuses to print integers of more than 4300 digits.
 LONGEST_INTEGER_BITS = 14_000
-# Items of a list that are looked at to choose its form.
+# Items of a list that are examined to choose its form.
 MOST_LOOKED_AT = 100
 
 _Tree: TypeAlias = "str | list[_Tree]"
@@ -30,7 +30,7 @@ _Tree: TypeAlias = "str | list[_Tree]"
 def format_tool_result(value: Any, *, s_expressions: bool = False) -> str:
     """Format a handler's result: text unchanged, None as `nil`, lists as s-expressions, mappings as JSON.
 
-    A list of mappings is JSON as a whole, unless all lists are asked for as s-expressions.
+    A list of mappings is JSON as a whole, unless all lists are requested as s-expressions.
     """
     if type(value) is str:
         return value
@@ -75,7 +75,7 @@ class _Writer:
         return printed(value)
 
     def plain(self, value: Any) -> Any:
-        """Turn a value into one that JSON can write; what it cannot becomes its printed text."""
+        """Convert a value to one that JSON can write; other objects become their printed text."""
         if isinstance(value, Mapping):
             return self.guarded(value, lambda: dict(self.each(_entries(value), self.entry, ("…", "…"))))
         if isinstance(value, list | tuple):
@@ -97,10 +97,10 @@ class _Writer:
         return text
 
     def each(self, items: Iterable[Any], convert: Callable[[Any], Any], rest: Any) -> list[Any]:
-        """Convert items while there is budget; `rest` stands for those that are left."""
+        """Convert items while there is budget; `rest` replaces the remaining ones."""
         converted = []
         for item in items:
-            # Empty parts cost something too, or nested nothing would never end.
+            # Empty parts cost budget too; otherwise nested empty lists would never end.
             self.budget -= 2
             if self.budget <= 0:
                 converted.append(rest)
@@ -159,7 +159,7 @@ def _layout(tree: _Tree, indent: int) -> str:
 
 
 def printed(value: Any) -> str:
-    """Return the printed form of any object, or a stand-in that names what went wrong."""
+    """Return the printed form of any object, or a substitute that names the error."""
     if isinstance(value, int) and int.bit_length(value) > LONGEST_INTEGER_BITS:
         return f"#<integer of about {int.bit_length(value) * 3 // 10:,} digits>"
     try:

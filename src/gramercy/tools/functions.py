@@ -52,7 +52,7 @@ def keyword_handler(function: Callable[..., Any]) -> Callable[[dict[str, Any]], 
 
 
 def _named_after(function: Callable[..., Any], handler: Any) -> Callable[[dict[str, Any]], Any]:
-    """Give the handler the name and module of the function, but leave it the signature of its own."""
+    """Give the handler the name and module of the function, but keep its own signature."""
     functools.update_wrapper(
         handler, function, assigned=("__module__", "__name__", "__qualname__", "__doc__")
     )
@@ -97,7 +97,7 @@ Converter: TypeAlias = Callable[[Any], Any]
 
 
 class Conversion(NamedTuple):
-    """Which types JSON gives for an annotation, and how to convert them; None: they are right as they are."""
+    """The JSON types of an annotation, and how to convert them; None if they need no conversion."""
 
     accepts: tuple[type, ...]
     convert: Converter | None = None
@@ -117,7 +117,7 @@ def conversion_of(hint: Any) -> Conversion:
 
 def _scalar(hint: Any) -> Conversion | None:
     if hint is int:
-        # JSON's 3.0 is a whole number; a function that asks for int should not meet a float.
+        # JSON's 3.0 is a whole number; a function with an int parameter should not get a float.
         return Conversion(_NUMBERS, _whole)
     if hint in _DATES:
         return Conversion((str,), lambda value: msgspec.convert(value, hint))
@@ -209,7 +209,7 @@ def _class(hint: Any) -> Conversion:  # noqa: PLR0911 - one for each kind
 
 
 def _model(kind: Any, values: dict[str, Any]) -> Any:
-    """Make a model of pydantic; what its validators refuse is told in one line."""
+    """Make a pydantic model; the errors of its validators are reported in one line."""
     try:
         return kind.model_validate(values)
     except ValueError as error:
@@ -221,7 +221,7 @@ def _model(kind: Any, values: dict[str, Any]) -> Any:
 
 def _fields(kind: Any, hints: dict[str, Any], build: Any) -> Converter:
     converters = {name: conversion_of(hint).convert or _unchanged for name, hint in hints.items()}
-    # A TypedDict may carry more than it names; a dataclass cannot take it.
+    # A TypedDict may have more keys than it names; a dataclass cannot.
     rest = typing.is_typeddict(kind)
 
     def convert(values: dict[str, Any]) -> Any:

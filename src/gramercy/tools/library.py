@@ -1,6 +1,6 @@
 """The tool library: an immutable map from names to implementations, to which specifications are bound.
 
-A specification that cannot be bound is answered with every difference from its implementation.
+If a specification cannot be bound, the error lists every difference from its implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema
     from gramercy.gram.specification import ToolSpecification
 
-# Two values stand side by side in a mismatch; longer ones would hide where they differ.
+# A mismatch shows two values side by side; longer ones would hide where they differ.
 LONGEST_SHOWN = 120
 
 
@@ -37,7 +37,7 @@ class ToolLibrary(Mapping[str, Tool]):
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> ToolLibrary:
-        """Make a library of several tools; two different ones of one name are refused."""
+        """Make a library of several tools; two different tools of one name are refused."""
         found: dict[str, Tool] = {}
         for tool in tools:
             _check_tool(tool)
@@ -52,7 +52,7 @@ class ToolLibrary(Mapping[str, Tool]):
         return library
 
     def register(self, name: str, tool: Tool) -> ToolLibrary:
-        """Return a library that also has this tool; one of the same name is replaced."""
+        """Return a library that also has this tool; a tool of the same name is replaced."""
         _check_tool(tool)
         if name != tool.name:
             raise InvalidToolError(
@@ -85,7 +85,7 @@ class ToolLibrary(Mapping[str, Tool]):
         """List every reason why the specification cannot be bound; empty when it can."""
         return explain_mismatches(specification, self._tools.get(specification.name), names=self._tools)
 
-    # Views of the dictionary itself: the ones that Mapping would make look every name up again.
+    # Views of the dictionary itself: Mapping's own views would look every name up again.
     def values(self) -> ValuesView[Tool]:
         """Return the implementations, in alphabetical order of their names."""
         return self._tools.values()
@@ -115,7 +115,7 @@ def _check_tool(tool: object) -> None:
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """One difference between what is specified and what is implemented."""
+    """One difference between a specification and its implementation."""
 
     path: str
     specified: str
@@ -153,9 +153,9 @@ def _differences(specification: ToolSpecification, tool: Tool) -> Iterator[Misma
 
 
 def _comparable(specified: Schema, implemented: Schema) -> tuple[Any, Any]:
-    """Bring both schemas to a form in which only real differences are left.
+    """Normalize both schemas so that only real differences are left.
 
-    Most signatures do not speak of additional arguments: refusing them is the implementation's choice.
+    Most signatures do not mention additional arguments: refusing them is the implementation's choice.
     """
     both = canonical_schema(specified), canonical_schema(implemented)
     for canonical in both:
@@ -199,7 +199,7 @@ def bound(specification: ToolSpecification, tool: Tool) -> Tool:
 
 
 def specified(tool: Tool) -> ToolSpecification:
-    """Return the specification that an implementation fits; what gram cannot say raises a GramercyError."""
+    """Return the specification of an implementation; a GramercyError if gram cannot express it."""
     from gramercy.gram.signatures.signature import json_schema_to_signature
     from gramercy.gram.specification import create_tool_specification
 

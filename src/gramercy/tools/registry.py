@@ -1,4 +1,4 @@
-"""The registry: a mutable, thread-safe front of an immutable library; a listing in flight never changes."""
+"""The registry: a mutable, thread-safe wrapper of an immutable library; a running listing never changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gramercy.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Names that resemble an unknown one; more would not be read as a correction.
+# Similar names for an unknown one; more would not be read as a correction.
 SUGGESTIONS = 3
 
 
@@ -28,7 +28,7 @@ class Registry:
         self.register_all(tools)
 
     def register(self, tool: Tool) -> Tool:
-        """Add a tool, or replace the one of the same name; return the tool."""
+        """Add a tool, or replace the tool of the same name; return the tool."""
         if not isinstance(tool, Tool):
             raise InvalidToolError(
                 f"only Tools can be registered, not {type(tool).__name__}: make one with define_tool or @tool"
@@ -39,7 +39,7 @@ class Registry:
         return tool
 
     def register_all(self, tools: Iterable[Tool]) -> int:
-        """Add several tools at once, all or none; two different ones of one name are refused."""
+        """Add several tools at once, all or none; two different tools of one name are refused."""
         batch = ToolLibrary.of(tools)
         with self._lock:
             self._tools.update(batch.items())
@@ -58,7 +58,7 @@ class Registry:
         return tools.get(name) or tools.get(name.replace("-", "_")) or tools.get(name.replace("_", "-"))
 
     def resolve(self, name: str) -> Tool:
-        """Return the tool that a caller means, or raise UnknownToolError with the names that come near."""
+        """Return the tool that a caller means, or raise UnknownToolError with similar names."""
         found = self.find(name)
         if found is None:
             raise UnknownToolError(str(name)[:100], suggest(str(name), self.names(), most=SUGGESTIONS))
@@ -83,7 +83,7 @@ class Registry:
         return [tool for tool in found if not wanted.isdisjoint(tool.categories)]
 
     def library(self) -> ToolLibrary:
-        """Return what is registered now as an immutable library."""
+        """Return the registered tools as an immutable library."""
         library = self._library
         if library is None:
             with self._lock:

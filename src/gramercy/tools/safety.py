@@ -15,17 +15,18 @@ class Safety(StrEnum):
     CAUTIOUS = "cautious"
     DANGEROUS = "dangerous"
 
-    # That of the word, in C; an enum hashes its name in Python, which costs as much as the look-up.
+    # Use the hash of the string, which is computed in C. An enum hashes its name in Python, which costs as
+    # much as the look-up.
     __hash__ = str.__hash__
 
     @property
     def rank(self) -> int:
-        """The place in the order, 0 for the harmless end."""
+        """The position in the order, 0 for the harmless end."""
         return _RANKS[self.value]
 
     @classmethod
     def parse(cls, word: object) -> Safety:
-        """Accept a level or one of the seeds' words (`safe`, `:safe`), or say which words there are."""
+        """Accept a level or one of the seeds' words (`safe`, `:safe`), or say which words are valid."""
         if isinstance(word, Safety):
             return word
         if isinstance(word, str):

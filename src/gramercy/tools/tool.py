@@ -1,4 +1,4 @@
-"""The Tool: one immutable type for both families of contracts, and the shapes in which models see it."""
+"""The Tool: one immutable type for both families of contracts, and its forms for models."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Parameter(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """How calls change a text, where their arguments do not hold it whole.
+    """How calls change a text, if their arguments do not hold the whole text.
 
-    `texts` returns the text before and after a call. `narrowed` returns the arguments of a call that makes
-    of the text before another text after: the one with the hunks that a person took. `arguments` names those
-    that a person need not see beside the difference.
+    `texts` returns the text before and after a call. `narrowed` returns the arguments of a call that changes
+    the text to another one: the one with the hunks that a person accepted. `arguments` names those that a
+    person need not see beside the diff.
     """
 
     texts: Callable[[Mapping[str, Any]], tuple[str, str]]
@@ -50,10 +50,10 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Another tool that does the same as far as rules are concerned.
+    """Another tool that is equivalent as far as rules are concerned.
 
-    `arguments` are the names that arguments have there, each with the name that it has here. `when` are
-    the values that arguments must have for a call to be like one there; without any, every call is.
+    `arguments` maps the names of arguments in that tool to their names in this one. `when` has the values
+    that arguments must have for a call to count as a call of that tool; if it is empty, every call does.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Likeness:
         return all(arguments.get(name) == value for name, value in self.when.items())
 
     def taken(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call, under the names that they have there as well."""
+        """Return the arguments of a call, also under the names that they have in the other tool."""
         theirs = {name: arguments[own] for name, own in self.arguments.items() if own in arguments}
         return {**arguments, **theirs}
 
@@ -75,11 +75,12 @@ class Place(Protocol):
     """Where a path of one call really leads. Rules, question, seal and the tool itself all use this value.
 
     `name` is the real name from the directory of the project, links resolved, and `absolute` the same from
-    the root of the file system. `spellings` are these, the text as given and every link on the way: all that
-    a rule may mean which asks or denies. `identity` changes when another file or directory takes the place.
-    `control` says who reads the file for something to run; else it is empty. `trouble` says why the path
-    cannot be used, which the tool answers when it is given such a place; no rule allows it by its text.
-    `withheld` is set for a tool that reads: it tells whether rules keep a real name from being shown.
+    the root of the file system. `spellings` are these two, the text as given and every link on the way:
+    everything that a rule which asks or denies may match. `identity` changes if another file or directory
+    replaces it. `control` names the program that reads the file for something to run; it is empty for other
+    files. `trouble` says why the path cannot be used, and the tool answers with it; no rule allows such a
+    path by its text. `withheld` is set for a tool that reads: it tells whether rules forbid showing a real
+    name.
     """
 
     name: str
@@ -93,35 +94,35 @@ class Place(Protocol):
 
     @property
     def shown(self) -> str:
-        """The real name on one line that hides nothing, for a person."""
+        """The real name on one line, with nothing hidden, for a person."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every way to write it that a rule may mean."""
+        """Every spelling of it that a rule may match."""
 
     @property
     def identity(self) -> str:
-        """What an approval is tied to."""
+        """The identity that an approval is tied to."""
 
     @property
     def control(self) -> str:
-        """Who reads the file for something to run."""
+        """The program that reads the file for something to run."""
 
     def beside(self, name: str) -> Place:
         """Return the place of another real name of the same project."""
 
     def unopened(self) -> Place:
-        """Return the same without open directories: it can be told and compared, not used."""
+        """Return the same without open directories: it can be shown and compared, not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The arguments of a tool that are paths, and how to find where those of one call lead.
+    """The arguments of a tool that are paths, and how to resolve those of one call.
 
-    `find` takes the arguments of a call and returns a place for each path in them. The tool is given these in
-    the place of its arguments; each is a `str` too, the text as given. `reads` and `writes` name the
-    arguments by what the tool does there, `like` other tools that reach the same files: what a rule says
-    about a path of theirs holds here too. `walks` says that a call reads what is below its path as well.
+    `find` takes the arguments of a call and returns a place for each path in them. The tool gets these
+    instead of its arguments; each is also a `str`, the text as given. `reads` and `writes` name the arguments
+    by what the tool does there. `like` names other tools that reach the same files: a rule about a path of
+    theirs also applies here. `walks` says that a call also reads everything below its path.
     """
 
     find: Callable[[Mapping[str, Any]], dict[str, Place]]
@@ -135,23 +136,22 @@ class Paths:
 class Tool:
     """A named operation with a schema, a safety level and the function that does it.
 
-    `inline` declares a synchronous handler cheap enough to run on an event loop's own thread.
-    `async_handler` does the same for callers on an event loop, where that is better than a thread.
-    `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
-    an approval is void when that state has changed since the person looked. `effect` tells, without doing
-    it, what the call would do, in parts or as text, for the person who decides. `edits` names the arguments
-    with a text before and after a proposed change, of which the person may take some hunks and leave others;
-    where no arguments hold these texts, it is an `Edits` that works them out.
-    `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
-    the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
-    `judged_as` names tools whose rules hold for this one too: it can do what they can.
+    `inline` declares a synchronous handler cheap enough to run on an event loop's own thread. `async_handler`
+    does the same work for callers on an event loop, if that is better than a thread. `deadline` is in
+    seconds. `target_state` returns the state that the call acts on (a file's hash, say): an approval is void
+    if that state has changed since the person looked. `effect` previews what the call would do, in parts or
+    as text, for the person who decides. `edits` names the arguments with a text before and after a proposed
+    change, of which the person may accept some hunks and reject others; if no arguments hold these texts, it
+    is an `Edits` that computes them. `aliases` takes the arguments of a call that do not fit and returns them
+    under the names and words that the tool knows, with a note for the answer; `{ms}` in the note stands for
+    the time of the call. `judged_as` names tools whose rules also apply to this one: it can do what they can.
     `paths` declares the arguments that are paths, so that rules, questions and seals see where they lead.
-    `probe` looks, without doing anything, whether a call that was interrupted has happened: True, False, or
-    None when that cannot be told.
+    `probe` checks, without effects, whether an interrupted call has happened: True, False, or None if that is
+    unknown.
 
-    What clients are told besides: a `title` for people; `read_only`, `destructive`, `idempotent` and
-    `open_world`, derived from the safety level where they are not given (`open_world` may be a function that
-    is asked when the tool is first listed); `output_schema` of the structured results.
+    Clients also get: a `title` for people; `read_only`, `destructive`, `idempotent` and `open_world`, derived
+    from the safety level if they are not given (`open_world` may be a function that is called when the tool
+    is first listed); `output_schema` of the structured results.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Tool:
     def __post_init__(self) -> None:
         object.__setattr__(self, "safety_level", Safety.parse(self.safety_level))
         object.__setattr__(self, "is_async", _is_async(self.function or self.handler))
-        # Every call asks these two; deriving them each time would cost as much as the rest of the call.
+        # Every call reads these two; computing them each time would cost as much as the rest of the call.
         object.__setattr__(self, "is_plain", not self.is_async and self.deadline is None)
         object.__setattr__(self, "level_word", self.safety_level.value)
         object.__setattr__(self, "checker", ArgumentChecker(self.name, self.schema))
@@ -220,15 +220,15 @@ class Tool:
         return self.aliases(arguments) if self.aliases and type(arguments) is dict else (arguments, "")
 
     def places(self, arguments: Mapping[str, Any]) -> dict[str, Place]:
-        """Return where the paths of a call lead; none where the tool declares none."""
+        """Resolve the paths of a call; an empty dictionary if the tool declares none."""
         return {} if self.paths is None else self.paths.find(arguments)
 
     def proposed_edit(self, arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return the text before and after the change that a call proposes; None where it proposes none."""
+        """Return the text before and after the change that a call proposes; None if it proposes none."""
         if self.edits is None:
             return None
         if isinstance(self.edits, Edits):
-            # What cannot be changed any more is refused by the tool itself, in its own words.
+            # If the text can no longer be changed, the tool itself refuses, with its own message.
             with suppress(GramercyError):
                 return self.edits.texts(arguments)
             return None
@@ -244,7 +244,7 @@ class Tool:
 
     @property
     def edit_arguments(self) -> tuple[str, ...]:
-        """The arguments that a person need not see beside the difference."""
+        """The arguments that a person need not see beside the diff."""
         return self.edits.arguments if isinstance(self.edits, Edits) else self.edits or ()
 
     def to_schema(self, style: SchemaStyle = "openai") -> dict[str, Any]:
@@ -252,14 +252,14 @@ class Tool:
         return _shape(style)(self, copy_json(self.schema))
 
     def listed(self, style: SchemaStyle = "openai") -> dict[str, Any]:
-        """Return the description that all listings share, made once; it is not what checks calls."""
+        """Return the description that all listings share, made once; calls are not checked with it."""
         found = self._shown.get(style)
         if found is None:
             found = self._shown[style] = self.to_schema(style)
         return found
 
     def with_safety(self, level: Safety) -> Tool:
-        """Return the same tool at another level; the implementation stays."""
+        """Return the same tool at another level, with the same implementation."""
         return self if level is self.safety_level else dataclasses.replace(self, safety_level=level)
 
     def __repr__(self) -> str:
@@ -270,7 +270,7 @@ def tools_to_schema(tools: Iterable[Tool], style: SchemaStyle = "openai") -> lis
     """Describe several tools for a model provider.
 
     The descriptions are shared between listings, so that listing thousands of tools costs next to nothing:
-    copy one before you change it, or take `Tool.to_schema()`, which is always a new one.
+    copy one before you change it, or use `Tool.to_schema()`, which always returns a new one.
     """
     return [tool.listed(style) for tool in tools]
 
@@ -308,7 +308,7 @@ def _anthropic_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
 
 
 def _responses_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
-    # The strict form, which is the default there, knows no optional arguments.
+    # The strict form, which is the default there, has no optional arguments.
     about = {"name": tool.name, "description": tool.description}
     return {"type": "function", **about, "parameters": schema, "strict": False}
 
@@ -332,7 +332,7 @@ def _mcp_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
 
 
 def _annotations(tool: Tool) -> dict[str, bool]:
-    """Return the four hints of MCP; what is not declared is what the level says."""
+    """Return the four hints of MCP; undeclared hints follow from the level."""
     safe = tool.safety_level is Safety.SAFE
     world = tool.open_world() if callable(tool.open_world) else tool.open_world
     return {

@@ -1,4 +1,4 @@
-"""What JSON can carry: copy Python values as plain JSON, list what in them is not, and show them in messages.
+"""Copy Python values as plain JSON, list the parts that are not JSON, and show values in messages.
 
 NaN, lone surrogates, names that are not text, foreign objects, cycles and very deep nesting are faults. The
 walk is bounded, since values that share parts can be exponentially larger than they look.
@@ -21,7 +21,7 @@ WHOLE = "(arguments)"
 DEEPEST = 64
 # Many times the largest file or table that a model sends, and still copied within a second.
 MOST_VALUES = 250_000
-# A million wrong items are one mistake: the first faults teach it, the rest would bury it.
+# A million wrong items are one mistake: the first faults explain it, the rest would bury it.
 MOST_FAULTS = 20
 # Python cannot print integers of more than 4300 digits, so such a call could not be shown for approval.
 HUGE = 10**4000
@@ -30,16 +30,16 @@ LONGEST_STEP = 60
 LONGEST_SHOWN = 60
 # Integers of 64 bits need no count of their digits.
 LEAST_EXACT, MOST_EXACT = -(2**63), 2**63
-# What a copy can share with its original.
+# Types that a copy can share with its original.
 SCALARS = frozenset({str, int, float, bool, type(None)})
 
-# The way to a value, innermost step first; it becomes text only when there is a fault to report.
+# The path to a value, innermost step first; it becomes text only when there is a fault to report.
 _Path: TypeAlias = "tuple[_Path, str | int] | None"
 _PLAIN_STEP = re.compile(r"[\w$@-]+")
 
 
 class PlainCopy(msgspec.Struct):
-    """A copy in plain dicts, lists and scalars, and what could not be copied; `size` counts values."""
+    """A copy in plain dicts, lists and scalars, and the faults of the original; `size` counts values."""
 
     value: Any = None
     faults: list[Fault] = msgspec.field(default_factory=list)
@@ -48,7 +48,7 @@ class PlainCopy(msgspec.Struct):
 
 
 def copy_plain(value: Any, *, deepest: int = DEEPEST, tuples: bool = False) -> PlainCopy:
-    """Copy a value so that the copy shares nothing with it, and list what in it is not JSON."""
+    """Copy a value so that the copy shares nothing with it, and list the parts that are not JSON."""
     walk = _Walk(deepest, tuples=tuples)
     try:
         walk.result.value = walk.copy(value, None, 0)
@@ -73,9 +73,9 @@ def copy_json(value: Any) -> Any:
 
 
 def copy_exactly(value: Any, left: list[int], depth: int = 0) -> Any:
-    """Copy a value of exactly the types that JSON has, or raise ValueError, which says that it is unusual.
+    """Copy a value of exactly the types that JSON has, or raise ValueError for an unusual value.
 
-    A faster `copy_plain` for what is usual. `left` holds how many more values may come. Floats that are whole
+    This is a faster `copy_plain` for usual values. `left` holds how many more values may come. Whole floats
     count as unusual, since a schema may want them as integers.
     """
     kind = type(value)
@@ -91,7 +91,7 @@ def copy_exactly(value: Any, left: list[int], depth: int = 0) -> Any:
         if isfinite(value) and not value.is_integer():
             return value
     elif (kind is dict or kind is list) and depth < DEEPEST:
-        # The copy is looked at, since another thread may be changing the original.
+        # Check the copy, since another thread may be changing the original.
         copied = value.copy()
         left[0] -= len(copied)
         if left[0] >= 0:
@@ -126,7 +126,7 @@ def is_duration(value: object) -> bool:
 
 
 def join_path(path: str, step: str | int) -> str:
-    """Extend a path the way people write it: `a.b[0]`; names that could be mistaken for more are quoted."""
+    """Extend a path the way people write it: `a.b[0]`; ambiguous names are quoted."""
     if isinstance(step, int):
         return f"{path}[{step}]"
     if len(step) <= LONGEST_STEP and _PLAIN_STEP.fullmatch(step):
@@ -174,7 +174,7 @@ class _Walk:
         return self.fault(path, "valid Unicode text", "text with a lone surrogate")
 
     def number(self, value: float, path: _Path) -> Any:
-        # The base classes' own methods: a subclass may answer anything.
+        # Use the base classes' own methods: a subclass may return anything.
         if isinstance(value, int):
             whole = int.__int__(value)
             if -HUGE < whole < HUGE:
@@ -215,7 +215,7 @@ class _Walk:
         return copied
 
     def fault(self, path: _Path, expected: str, received: str) -> Any:
-        """Note a fault and return what stands in the copy for the value at fault."""
+        """Note a fault and return the substitute for the faulty value in the copy."""
         self.result.fault_count += 1
         if len(self.result.faults) < MOST_FAULTS:
             self.result.faults.append(Fault(_text_of(path), expected, received))
@@ -231,7 +231,7 @@ def describe_value(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Write a value as JSON, cut when long; costs what is shown, and never fails."""
+    """Write a value as JSON, cut if long; the cost depends on the shown part, and it never fails."""
     if isinstance(value, str):
         value = value[: LONGEST_SHOWN + 1]
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * LONGEST_SHOWN:

@@ -1,6 +1,6 @@
 """The tools of other MCP servers: connected to, accepted one by one, and guarded like our own.
 
-The rest of the package does not need this room, and nothing here is imported before it is used.
+The rest of the package does not need this subpackage, and nothing here is imported before it is used.
 """
 
 from gramercy.errors import ChangedError, ForeignError, RemoteError, ServerGoneError

@@ -1,4 +1,4 @@
-"""What another server says of its tools: distrusted, known by digests, compared with what was accepted.
+"""Definitions of another server's tools: distrusted, identified by digests, compared with accepted ones.
 
 Everything is shown to a person so that no character can hide.
 """
@@ -21,13 +21,13 @@ from gramercy.text import LINES, is_hidden, reveal, reveal_line
 
 # As the protocol recommends for the names of tools.
 LONGEST_NAME = 128
-# A person must be able to read what is accepted, and a model gets all of it with every request.
+# A person must be able to read an accepted definition, and a model gets all of it with every request.
 LARGEST_DEFINITION = 64 * 1024
 # Far below Python's recursion limit, since schemas are walked and compiled recursively.
 DEEPEST = 60
-# Of a fault as it is shown in one line of a review.
+# The length of a fault in one line of a review.
 LONGEST_REASON = 300
-# What a person accepts; anything else in a listing is neither shown to a model nor kept.
+# The parts that a person accepts; other parts of a listing are neither shown to a model nor stored.
 PARTS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 # The places in a schema that are texts for a reader, and mean nothing to a validator.
 _PROSE = frozenset({"description", "title", "$comment"})
@@ -38,7 +38,7 @@ _NAMELESS = {
     "Cs": "surrogate",
     "Cn": "unassigned character",
 }
-# A text full of hidden characters is told by its most frequent ones, on one screen.
+# A text full of hidden characters is described by its most frequent ones, on one screen.
 MOST_FINDINGS = 8
 
 
@@ -55,18 +55,18 @@ class Definition:
 
     @property
     def description(self) -> str:
-        """What the tool does, as its server says; hidden characters are written out."""
+        """The server's own description of the tool; hidden characters are written out."""
         said = self.parts.get("description") or self.parts.get("title") or ""
         return reveal(said).strip() or f"The tool {reveal(self.name)} of another server, which says no more."
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of the arguments, with what is hidden in its prose written out."""
+        """The schema of the arguments, with hidden characters in its prose written out."""
         return _revealed(self.parts["inputSchema"])  # type: ignore[no-any-return]
 
     @property
     def hidden(self) -> list[str]:
-        """What is hidden in the texts of the definition, names and values included."""
+        """The hidden characters in the texts of the definition, names and values included."""
         return hidden_in("".join(_texts(self.parts)))
 
 
@@ -76,7 +76,7 @@ def digest_of(parts: Mapping[str, Any]) -> str:
 
 
 def read_definition(raw: object) -> Definition:
-    """Read one entry of a listing, or raise ForeignError saying what is wrong with it."""
+    """Parse one entry of a listing, or raise ForeignError saying what is wrong with it."""
     if not isinstance(raw, dict):
         raise ForeignError("an entry of the list of tools is no object")
     name = raw.get("name")
@@ -133,7 +133,7 @@ def _texts(value: object) -> Iterator[str]:
 
 def _revealed(schema: Any, key: str = "") -> Any:
     if isinstance(schema, dict):
-        # Under `properties` a name such as `title` is an argument, and what it names a schema.
+        # Under `properties` a name such as `title` is an argument, and its value is a schema.
         return {name: _revealed(inner, name) for name, inner in schema.items()}
     if isinstance(schema, list):
         return [_revealed(inner) for inner in schema]
@@ -149,7 +149,7 @@ class Listing:
 
 
 def read_listing(entries: Sequence[object]) -> Listing:
-    """Read all entries of a listing; a name that comes twice is a fault, whichever is meant."""
+    """Parse all entries of a listing; a duplicate name is a fault, since either entry could be meant."""
     definitions: dict[str, Definition] = {}
     faults: dict[str, str] = {}
     for number, raw in enumerate(entries, 1):
@@ -168,7 +168,7 @@ def read_listing(entries: Sequence[object]) -> Listing:
 
 
 class Standing(StrEnum):
-    """How a tool stands between what is offered and what was accepted."""
+    """How a tool stands: the offered definition compared with the accepted one."""
 
     ACCEPTED = "accepted"
     NEW = "new"
@@ -179,7 +179,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One tool: what is offered now, what was accepted once, and what is odd about it."""
+    """One tool: the definition offered now, the accepted one, and what is odd about it."""
 
     server: str
     tool: str
@@ -190,11 +190,11 @@ class Review:
 
     @property
     def hidden(self) -> list[str]:
-        """What is hidden in the texts that are offered, or in the name alone."""
+        """The hidden characters in the offered texts, or in the name alone."""
         return self.offered.hidden if self.offered else hidden_in(self.tool)
 
     def text(self) -> str:
-        """Show the definition, or for a changed one what has changed; hidden characters are written out."""
+        """Show the definition, or the changes of a changed one; hidden characters are written out."""
         head = f"{self.server} {reveal_line(self.tool)}: {self.standing}"
         lines = [f"{head} ({reveal_line(self.problem)[:LONGEST_REASON]})" if self.problem else head]
         lines += [f"  ! hidden: {found}" for found in self.hidden]
@@ -205,7 +205,7 @@ class Review:
         return "\n".join(lines)
 
     def difference(self) -> list[str]:
-        """Return what has changed, line by line: `-` was accepted, `+` is offered."""
+        """Return the changes line by line: `-` was accepted, `+` is offered."""
         names = ("accepted", "offered")
         return list(
             difflib.unified_diff(_lines(self.accepted), _lines(self.offered), *names, lineterm="", n=2)
@@ -232,12 +232,12 @@ def _lines(definition: Definition | None) -> list[str]:
     if definition is None:
         return []
     text = msgspec.json.format(msgspec.json.encode(definition.parts, order="sorted"), indent=2).decode()
-    # JSON has line breaks as \n inside of texts; a description is read more easily in lines of its own.
+    # JSON writes line breaks in texts as \n; a description is easier to read on several lines.
     return [reveal(part) for line in text.splitlines() for part in line.replace("\\n", "\\n\n").split("\n")]
 
 
 def hidden_in(text: str) -> list[str]:
-    """Describe what is hidden in a text, such as `U+200B ZERO WIDTH SPACE (3 times)`."""
+    """Describe the hidden characters of a text, such as `U+200B ZERO WIDTH SPACE (3 times)`."""
     found = Counter(c for c in text if c not in LINES and is_hidden(c))
     described = [
         f"{_name(character)} ({_times(count)})" for character, count in found.most_common(MOST_FINDINGS)

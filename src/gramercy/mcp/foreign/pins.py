@@ -1,4 +1,4 @@
-"""The file in which a person's yes to the tools of other servers is kept: each definition with its digest."""
+"""The file of a person's approvals of other servers' tools: each definition with its digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FORMAT = 1
-# A thousand tools of the largest size; a larger file is not one of ours, and is not read into memory.
+# A thousand tools of the largest size; a larger file is not ours, and is not read into memory.
 LARGEST_FILE = 64 * 1024 * 1024
 
 Servers = dict[str, dict[str, Definition]]
@@ -31,26 +31,26 @@ def default_pins() -> Path:
 
 
 class PinFile:
-    """Accepted definitions by server and tool. Every change is written at once, all of it or nothing."""
+    """Accepted definitions by server and tool. Every change is written at once, completely or not at all."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_pins() if path is None else Path(path)
 
     def servers(self) -> list[str]:
-        """List the servers of which something was accepted."""
+        """List the servers with accepted definitions."""
         return sorted(self._read())
 
     def accepted(self, server: str) -> dict[str, Definition]:
-        """Return what was accepted of a server, by the name of the tool."""
+        """Return the accepted definitions of a server, by the name of the tool."""
         return self._read().get(server, {})
 
     def accept(self, server: str, definitions: Iterable[Definition]) -> None:
-        """Say yes to exactly these definitions of tools of a server."""
+        """Accept exactly these definitions of a server's tools."""
         taken = {definition.name: definition for definition in definitions}
         self._change(lambda servers: servers.setdefault(server, {}).update(taken))
 
     def forget(self, server: str, tools: Iterable[str]) -> None:
-        """Take back the yes to tools of a server."""
+        """Revoke the acceptance of a server's tools."""
         names = set(tools)
 
         def drop(servers: Servers) -> None:

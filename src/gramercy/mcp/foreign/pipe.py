@@ -1,6 +1,7 @@
 """A server that is a program of this machine: its process, and the frames on its input and output.
 
-Everything it sends is bounded: the length of a message, lines that are no messages, and unasked messages.
+Everything it sends is bounded: the length of a message, lines that are not messages, and unsolicited
+messages.
 """
 
 from __future__ import annotations
@@ -25,40 +26,40 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.foreign.session import Hear, Outgoing
 
-# Messages without an answer among them; progress of a long call comes to a few thousand.
+# Messages in a row without a response among them; the progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
-# Lines that are no messages: servers print banners and warnings to standard output by mistake.
+# Lines that are not messages: servers print banners and warnings to standard output by mistake.
 MOST_GARBAGE = 1_000
-# High-water mark of what the process has not read yet: one largest frame and its neighbours.
+# High-water mark of unread input of the process: one largest frame and its neighbours.
 MOST_UNREAD = 16 * 1024 * 1024
 # Characters of standard error that are quoted when the process ends: the end of a traceback.
 LAST_WORDS = 2_000
-# Seconds between two looks at a process that is about to exit.
+# Seconds between two checks of a process that is about to exit.
 GLANCE = 0.02
-# What a program needs to run at all. Keys and tokens of this process are none of its business.
+# The variables that a program needs to run at all. It must not get the keys and tokens of this process.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
 
 class _Voice(asyncio.Protocol):
-    """Hands on what comes out of a descriptor."""
+    """Passes on the output of a descriptor."""
 
     def __init__(self, link: PipeLink, *, is_wire: bool) -> None:
         self._link = link
         self._is_wire = is_wire
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
+        """Pass on the data."""
         (self._link.take if self._is_wire else self._link.note)(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notice that nothing will come any more."""
+        """Note that no more data will come."""
         del exc
         if self._is_wire:
             self._link.lost()
 
 
 class PipeLink:
-    """A process and the requests that it has not answered yet."""
+    """A process and its unanswered requests."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: str | None) -> None:
         self._command = tuple(command)
@@ -84,7 +85,7 @@ class PipeLink:
         self._hear = hear
         pipe = subprocess.PIPE
         try:
-            # In a session of its own, so that all it starts can be ended with it.
+            # In a session of its own, so that all its children can be ended with it.
             self._process = subprocess.Popen(  # noqa: ASYNC220, S603 - takes a moment; the user's own command
                 self._found(),
                 stdin=pipe,
@@ -125,7 +126,7 @@ class PipeLink:
             self._pending.pop(outgoing.id, None)
 
     def tell(self, frame: bytes, version: str | None = None) -> None:
-        """Send a frame; a process that does not read its input is given up at the high-water mark."""
+        """Send a frame; close the connection if the process leaves too much of its input unread."""
         del version
         if self._input is None or self._end is not None:
             raise ServerGoneError(self._end or "it was not started")
@@ -145,13 +146,13 @@ class PipeLink:
                 self.tell(cancellation)
 
     def remarks(self) -> str:
-        """Tell of lines that were no messages, and the end of what the process wrote to standard error."""
+        """Report lines that were not messages, and the end of the process's standard error."""
         odd = f"; {self._garbage} lines from it were no messages of the protocol" if self._garbage else ""
         said = reveal(self._said.decode("utf-8", "replace")).strip()
         return f"{odd}; the end of its standard error: {said}" if said else odd
 
     def take(self, data: bytes) -> None:
-        """Read frames from the process."""
+        """Split the output of the process into frames."""
         for frame in self._splitter.feed(data):
             if self._end is not None:
                 return
@@ -161,7 +162,7 @@ class PipeLink:
                 self._take_frame(frame)
 
     def note(self, data: bytes) -> None:
-        """Keep the end of what the process writes to standard error."""
+        """Keep the end of the process's standard error."""
         self._said += data
         del self._said[:-LAST_WORDS]
 
@@ -169,7 +170,7 @@ class PipeLink:
         try:
             message = read_message(frame)
         except DeepFrameError as error:
-            # Which request it answers is not known either, and none shall wait for its deadline.
+            # The request that it answers is unknown too, and no request should wait for its deadline.
             self._break(f"it sent a message that cannot be read: {error}")
             return
         except InvalidFrameError:
@@ -191,7 +192,7 @@ class PipeLink:
             self._hear(message)
 
     def lost(self) -> None:
-        """Find out how the process ended, now that its output has."""
+        """Determine how the process ended, now that its output has ended."""
         if self._end is None and self._reaper is None:
             self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
@@ -204,7 +205,7 @@ class PipeLink:
             self._break(f"it ended by signal {-code}" if code < 0 else f"it ended with exit code {code}")
 
     async def _exited(self, seconds: float) -> bool:
-        """Wait for the exit without reaping the process: its pid must not be recycled before the kill."""
+        """Wait for the exit without reaping the process: its pid must not be reused before the kill."""
         assert self._process is not None  # noqa: S101 - for mypy: only called after the start
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
@@ -214,7 +215,7 @@ class PipeLink:
         return False
 
     def _kill(self) -> int | None:
-        """End what is left of the process and its children; return its exit code if it had ended itself."""
+        """Kill the rest of the process and its children; return its exit code if it had ended itself."""
         process = self._process
         if process is None or process.returncode is not None:
             return None if process is None else process.returncode
@@ -226,7 +227,7 @@ class PipeLink:
         return process.returncode if by_itself else None
 
     def _break(self, reason: str) -> None:
-        """End the connection for a reason, and fail the requests that wait for an answer."""
+        """End the connection with a reason, and fail the pending requests."""
         if self._end is None:
             self._end = reason
         self._kill()
@@ -238,7 +239,7 @@ class PipeLink:
                 answer.set_exception(ServerGoneError(self._end))
 
     async def close(self, seconds: float) -> None:
-        """Close the input, as the protocol wants it; what does not end by that is killed."""
+        """Close the input, as the protocol wants it; kill the process if it does not end by that."""
         if self._process is None:
             return
         if self._input is not None and self._end is None:
@@ -247,7 +248,7 @@ class PipeLink:
         self._break("it was closed")
 
     def kill(self) -> None:
-        """End the process at once, from any thread; for the end of the program."""
+        """Kill the process at once, from any thread; for the end of the program."""
         self._kill()
 
 

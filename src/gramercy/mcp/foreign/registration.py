@@ -1,7 +1,7 @@
-"""Let the accepted tools of another server into a registry, guarded like any other tool; read their results.
+"""Register the accepted tools of another server, guarded like any other tool, and read their results.
 
-What the server says of itself decides nothing: the safety level is ours, only accepted definitions are
-shown, and results are checked, bounded and cannot steer a terminal.
+The server's statements about itself decide nothing: the safety level is ours, only accepted definitions are
+shown, and results are checked, bounded and cannot control a terminal.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
-# What providers of models allow for the name of a tool.
+# The longest name of a tool that providers of models allow.
 LONGEST_NAME = 64
 CATEGORY = "foreign"
-# About 25,000 tokens: more of a result only pushes other things out of a model's context.
+# About 25,000 tokens: a longer result only pushes other content out of a model's context.
 LONGEST_TEXT = 100_000
-# Of images and sounds in one result, decoded: several screenshots.
+# Images and sounds in one result, decoded: several screenshots.
 MOST_BYTES = 8 * 1024 * 1024
 MOST_BLOCKS = 100
 # Names of tools in one line of a report.
 MOST_NAMED = 20
-# Of a name, description or address within a result.
+# The length of a name, description or address within a result.
 LONGEST_LINE = 2_000
-# Structured content repeats the text for programs; a larger one is left out.
+# Structured content repeats the text for programs; it is left out if it is larger.
 LARGEST_STRUCTURE = 256 * 1024
 _MIME = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
 
 
 class RemoteHandler:
-    """Calls one tool of another server, as long as it is the one that was accepted."""
+    """Calls one tool of another server, as long as its definition is the accepted one."""
 
     def __init__(self, server: ForeignServer, definition: Definition) -> None:
         self.server = server
@@ -77,14 +77,14 @@ class RemoteHandler:
         )
 
     def state(self, arguments: Mapping[str, Any]) -> str:
-        """Return what an approval is tied to: the definition that was last seen."""
+        """Return the state that an approval is tied to: the definition that was last seen."""
         del arguments
         return self.server.digest_of(self.definition.name) or self.definition.digest
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What came of a server's tools: the registered names, how every tool stands, and what else to know."""
+    """The result of registering a server's tools: the registered names, how each tool stands, notices."""
 
     server: str
     registered: tuple[str, ...]
@@ -92,7 +92,7 @@ class Registration:
     notices: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Tell in a few lines what was refused, and why."""
+        """Return a few lines that say which tools were refused, and why."""
         told = []
         for standing in (Standing.NEW, Standing.CHANGED, Standing.REMOVED, Standing.UNUSABLE):
             names = [reveal_line(review.tool) for review in self.reviews if review.standing is standing]
@@ -121,7 +121,7 @@ def register_foreign(  # noqa: PLR0913 - what decides about a server's tools is 
     """Register the accepted tools of a server as `server__tool`; refuse and report all others.
 
     `rules` gives single tools, by their exact name at the server, another level. With `defer` the server is
-    not asked: what was accepted is registered, and checked against the server at the first call.
+    not asked: the accepted definitions are registered, and checked against the server at the first call.
     """
     accepted = (pins if isinstance(pins, PinFile) else PinFile(pins)).accepted(server.name)
     listing = Listing(accepted, {}) if defer else server.listing()
@@ -149,7 +149,7 @@ class _Levels:
 def _tools(
     registry: Registry, server: ForeignServer, reviews: list[Review], levels: _Levels, notices: list[str]
 ) -> list[Tool]:
-    """Make the accepted tools; one whose name is taken by another is refused, with a notice."""
+    """Make the accepted tools; a tool whose name is taken is refused, with a notice."""
     usable = [review.offered for review in reviews if review.standing is Standing.ACCEPTED and review.offered]
     names = [registered_name(server.name, definition.name) for definition in usable]
     made: list[Tool] = []
@@ -181,7 +181,7 @@ def _tool(name: str, server: ForeignServer, definition: Definition, level: Safet
         handler,
         safety_level=level,
         categories=(CATEGORY, server.name),
-        # The server's own limit comes first, and has the better words.
+        # The server's own limit comes first, and has the better message.
         deadline=server.timeout + 2 * STARTING + LISTING,
         target_state=handler.state,
     )
@@ -206,7 +206,7 @@ def _is_same(tool: Tool, server: ForeignServer, definition: Definition) -> bool:
 
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput:
-    """Return the output of a call; a result that says it is an error becomes one of ours."""
+    """Return the output of a call; a result that says it is an error becomes an error of ours."""
     reader = _Reader()
     items = result.get("content")
     listed = items if isinstance(items, list) else []
@@ -227,21 +227,21 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput:
 
 
 def _structure(value: object) -> Any:
-    """Return structured content that is not too large; the text says the same."""
+    """Return structured content unless it is too large; the text says the same."""
     if not isinstance(value, dict) or is_too_deep(value):
         return None
     return value if len(msgspec.json.encode(value)) <= LARGEST_STRUCTURE else None
 
 
 class _Reader:
-    """Reads pieces of content as long as there is room."""
+    """Reads pieces of content while there is room."""
 
     def __init__(self) -> None:
         self._characters = LONGEST_TEXT
         self._bytes = MOST_BYTES
 
     def block(self, item: object) -> Block:
-        """Return one piece; what cannot be used becomes a line that says so."""
+        """Return one piece; an unusable piece becomes a line that says so."""
         if not isinstance(item, dict):
             return TextBlock("[a piece of content that is no object]")
         kind = item.get("type")
@@ -257,7 +257,7 @@ class _Reader:
         return TextBlock(f"[a piece of content of an unknown kind, {_line(kind)[:60]!r}]")
 
     def text(self, text: object) -> TextBlock:
-        """Return a text, cut where there is no more room."""
+        """Return a text, cut to the remaining room."""
         return TextBlock(self._cut(text))
 
     def _cut(self, text: object) -> str:
@@ -270,7 +270,7 @@ class _Reader:
         return f"{tame(kept)}\n… [output cut: {len(kept):,} of {len(text):,} characters shown]"
 
     def _picture(self, item: Mapping[str, Any]) -> Block:
-        """Return a picture made of pixels, with the type that its bytes show and not what it is called."""
+        """Return a bitmap image, with the type that its bytes show instead of the declared one."""
         data = self._decoded(item.get("data"))
         if isinstance(data, str):
             return TextBlock(f"[{data}]")
@@ -288,7 +288,7 @@ class _Reader:
         uri, mime = _line(resource.get("uri")), _mime(resource.get("mimeType"), None)
         claims_picture = mime is not None and mime.lower().startswith("image/")
         if "text" in resource:
-            # A picture that is text is SVG: as text it can be read, and nothing runs what is in it.
+            # An image that is text is SVG: as text it can be read, and no program runs its content.
             return ResourceBlock(uri, self._cut(resource["text"]), "text/plain" if claims_picture else mime)
         data = self._decoded(resource.get("blob"))
         if claims_picture and not isinstance(data, str):
@@ -301,7 +301,7 @@ class _Reader:
         )
 
     def _decoded(self, text: object) -> bytes | str:
-        """Return bytes, or what is wrong with them."""
+        """Return the bytes, or a text that says what is wrong with them."""
         try:
             data = base64.b64decode(text if isinstance(text, str) else "!", validate=True)
         except (binascii.Error, ValueError):

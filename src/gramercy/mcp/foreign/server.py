@@ -1,6 +1,6 @@
-"""Another MCP server as seen from here: connect when needed, list its tools, call them, start it again.
+"""Another MCP server: connect when needed, list its tools, call them, restart it.
 
-A call is never repeated: its caller learns that it is not known whether it took effect.
+A call is never retried: its caller learns that it is unknown whether the call took effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STARTING = 30.0
 LISTING = 30.0
 # Seconds that a process gets to exit after its input was closed, before it is killed.
 CLOSING = 1.0
-# The notification of changed tools may not arrive, so a list is asked for again after this many seconds.
+# The notification of changed tools may not arrive, so the list is requested again after this many seconds.
 FRESH = 60.0
 DOUBT = ". The call may or may not have taken effect"
 
@@ -55,9 +55,9 @@ def connect_server(  # noqa: PLR0913 - the ways to reach a server are its argume
 ) -> ForeignServer:
     """Connect to another MCP server: a program of this machine, or an address.
 
-    The program gets `env` and hardly more of our own environment. `timeout` bounds each call, in seconds;
-    `restarts` how often the program is started again after it has ended. With `defer` the server is not
-    touched before it is needed.
+    The program gets `env` and only a few variables of our own environment. `timeout` bounds each call, in
+    seconds; `restarts` is how often the program is restarted after it has ended. With `defer` the server is
+    not contacted before it is needed.
     """
     _check_name(name)
     if era not in get_args(Era):
@@ -104,7 +104,7 @@ def _link_maker(
 
 
 class ForeignServer:
-    """A server that is connected to when it is first needed, and again when it has gone, but not for ever."""
+    """A server that is connected to when first needed, and again after it has gone, but not endlessly."""
 
     def __init__(
         self, name: str, link: Callable[[], Link], *, timeout: float, restarts: int | None, era: Era
@@ -124,7 +124,7 @@ class ForeignServer:
 
     @property
     def version(self) -> str | None:
-        """The revision of the protocol that is spoken; None before there was a conversation."""
+        """The revision of the protocol in use; None before the first conversation."""
         return self._session.version if self._session else None
 
     def tools(self) -> list[Definition]:
@@ -132,7 +132,7 @@ class ForeignServer:
         return list(self.listing().definitions.values())
 
     def listing(self) -> Listing:
-        """Return its tools as they are now, with what is wrong with the others; waits for the server."""
+        """Return its present tools, with what is wrong with the others; waits for the server."""
         _, listing = self._wait(self._persisting(lambda: self._listed(afresh=True)))
         return listing  # type: ignore[no-any-return]
 
@@ -150,19 +150,19 @@ class ForeignServer:
     ) -> dict[str, Any]:
         """Call a tool from any event loop; with a digest only if its definition still has that digest.
 
-        Cancelling it is passed on to the server.
+        A cancellation is passed on to the server.
         """
         call = self._persisting(lambda: self._called(tool, arguments, digest, progress))
         return await asyncio.wrap_future(KEEPER.submit(call))
 
     def digest_of(self, tool: str) -> str | None:
-        """Return the digest of a tool as it was last listed; None when it was not."""
+        """Return the digest of a tool as it was last listed; None if it was not."""
         listing = self._listing
         found = listing.definitions.get(tool) if listing else None
         return found.digest if found else None
 
     def close(self, seconds: float = CLOSING) -> None:
-        """End the connection, and the process if it is one; afterwards the server cannot be used."""
+        """End the connection, and the process if there is one; the server cannot be used afterwards."""
         self._is_closed = True
         KEEPER.at_exit(id(self), None)
         if self._begun is not None:
@@ -186,7 +186,7 @@ class ForeignServer:
             raise
 
     async def _ready(self) -> ForeignSession:
-        """Return an open conversation, beginning one if there is none."""
+        """Return an open conversation, starting one if there is none."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -199,7 +199,7 @@ class ForeignServer:
             try:
                 self._session = session = await self._begin(self._era)
             except asyncio.CancelledError:
-                # Cancelled by the caller: the server did not fail, so the start does not count.
+                # The caller has cancelled: the server did not fail, so the start does not count.
                 self._starts -= 1
                 raise
             KEEPER.at_exit(id(self), lambda: self._ended(CLOSING / 4))
@@ -216,13 +216,13 @@ class ForeignServer:
             )
 
     async def _begin(self, era: Era) -> ForeignSession:
-        # Known from the first moment, so that it can be ended while it still starts.
+        # Stored from the first moment, so that it can be ended while it still starts.
         session = self._begun = ForeignSession(self._link(), era)
         try:
             await self._within(STARTING, "the start of", session.start(), session)
         except ServerGoneError as error:
             await session.link.close(0)
-            # Some legacy servers end when they get a modern request.
+            # Some legacy servers exit when they get a modern request.
             if era == "auto" and session.is_modern and not self._is_closed:
                 return await self._begin("legacy")
             raise self._explained(error, session) from None
@@ -235,7 +235,7 @@ class ForeignServer:
         return session
 
     async def _listed(self, *, afresh: bool = False) -> tuple[ForeignSession, Listing]:
-        """Return what is offered now, and the conversation in which it was said."""
+        """Return the present tools, and the conversation that listed them."""
         session = await self._ready()
         known = self._listing
         is_fresh = not afresh and not session.has_changed and monotonic() < self._listed_at + FRESH
@@ -255,7 +255,7 @@ class ForeignServer:
         return await self._asked(session, self.timeout, f"the tool {reveal(tool)} of", call, doubt=DOUBT)
 
     async def _persisting(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again, once, when the server has forgotten our session: the request was refused unseen."""
+        """Retry once if the server has forgotten our session: it refused the request without running it."""
         try:
             return await attempt()
         except SessionLostError:

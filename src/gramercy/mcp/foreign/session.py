@@ -1,7 +1,7 @@
-"""One conversation with another server, legacy or modern, as it speaks: greeting, list of tools, calls.
+"""One conversation with another server, legacy or modern: greeting, list of tools, calls.
 
-First what it needs of a transport, and the thread on which all connections live: tools are called from plain
-code, from threads and from several event loops, and a connection belongs to one.
+It also has the interface of a transport, and the thread on which all connections live: tools are called from
+plain code, from threads and from several event loops, but a connection belongs to one loop.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from concurrent.futures import Future
 
-# Takes what the server says by itself: notifications and requests.
+# Takes messages that the server sends unsolicited: notifications and requests.
 Hear: TypeAlias = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request: the frame, and what a transport with headers repeats of it."""
+    """A request: the frame, and the parts that a transport with headers repeats."""
 
     id: int
     method: str
@@ -67,22 +67,22 @@ class Link(Protocol):
         """Connect; raise ForeignError when that fails."""
 
     async def ask(self, outgoing: Outgoing) -> Message:
-        """Send a request and return the response; raise ServerGoneError when there will be none."""
+        """Send a request and return the response; raise ServerGoneError if there will be none."""
 
     def tell(self, frame: bytes, version: str | None = None) -> None:
-        """Send a notification or a response, without waiting for anything."""
+        """Send a notification or a response without waiting."""
 
     async def settle(self) -> None:
-        """Wait until what was told is on its way, where the order of messages depends on it."""
+        """Wait until the sent messages are on their way, if the order of messages depends on it."""
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell the server that the response to a request is no longer waited for."""
+        """Tell the server that the response to a request is no longer awaited."""
 
     def remarks(self) -> str:
-        """Return what is odd about the connection, for messages; empty when nothing is."""
+        """Return what is odd about the connection, for messages; empty if nothing is."""
 
     async def close(self, seconds: float) -> None:
-        """End the connection and whatever belongs to it, within that time."""
+        """End the connection and everything that belongs to it, within that time."""
 
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ LEAVING = 0.5
 
 
 class Keeper:
-    """The thread; it starts with the first thing that is submitted, and ends with the program."""
+    """The thread; it starts with the first submitted coroutine and ends with the program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,11 +99,11 @@ class Keeper:
         self._farewells: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the thread; to cancel what is returned cancels it."""
+        """Run a coroutine on the thread; cancelling the returned future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     def at_exit(self, key: int, close: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        """Have something closed at the end of the program; None says that it is closed already."""
+        """Register a function that closes something at the end of the program; None removes it."""
         with self._lock:
             self._farewells.pop(key, None)
             if close is not None:
@@ -112,7 +112,7 @@ class Keeper:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                # Not by the policy in force, which may belong to a loop that cannot do pipes on a thread.
+                # The policy in force is not used: its loop may not support pipes on a thread.
                 self._loop = asyncio.SelectorEventLoop()
                 thread = threading.Thread(
                     target=self._run, args=(self._loop,), name="gramercy-foreign", daemon=True
@@ -155,17 +155,17 @@ Era: TypeAlias = Literal["auto", "modern", "legacy"]
 CLIENT = {"name": "gramercy", "version": __version__}
 # Seconds: a legacy server may not answer a modern request at all.
 PROBING = 5.0
-# A list that never ends must end here; large servers have some hundred tools.
+# An endless list must end here; large servers have some hundred tools.
 MOST_PAGES = 100
 MOST_TOOLS = 1_000
-# Of an error or a word about progress, in characters.
+# The length of an error or a progress message, in characters.
 LONGEST_MESSAGE = 1_000
 # A server may send progress at any rate; people read it a few times a second.
 PROGRESS_PAUSE = 0.1
 
 
 class ForeignSession:
-    """A conversation over one link. It asks for nothing that the server could turn against us."""
+    """A conversation over one link. It requests nothing that the server could turn against us."""
 
     def __init__(self, link: Link, era: Era = "auto") -> None:
         self.link = link
@@ -181,14 +181,14 @@ class ForeignSession:
         return self.version == MODERN
 
     async def start(self) -> None:
-        """Open the link and find out what the server speaks; raise ForeignError when that fails."""
+        """Open the link and find out which revision the server speaks; raise ForeignError if that fails."""
         await self.link.open(self._hear)
         if self._era != "legacy" and await self._discovered():
             return
         try:
             await self._initialize()
         except RemoteError:
-            # A slow modern server may have missed the time in which it was asked for it.
+            # A slow modern server may have missed the time limit of the probe.
             if self._era == "legacy" or not await self._discovered():
                 raise
 
@@ -223,7 +223,7 @@ class ForeignSession:
         await self.link.settle()
 
     async def tools(self) -> Listing:
-        """Return the tools that the server has now, all pages of them."""
+        """Return the present tools of the server, all pages of them."""
         self.has_changed = False
         entries: list[object] = []
         cursor: object = None
@@ -262,13 +262,13 @@ class ForeignSession:
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return its result; a cancelled one is cancelled at the server too."""
+        """Send a request and return its result; a cancellation is passed on to the server."""
         self._last_id += 1
         outgoing = self._outgoing(self._last_id, method, params, headers or {}, progress)
         try:
             return _result(await self.link.ask(outgoing))
         except asyncio.CancelledError:
-            # Greeting a server cannot be cancelled, says the protocol.
+            # The protocol does not allow cancelling `initialize`.
             if method != "initialize":
                 self.link.forget(outgoing, self._cancellation(outgoing.id))
             raise
@@ -301,7 +301,7 @@ class ForeignSession:
         return notification("notifications/cancelled", {**params, "_meta": meta} if meta else params)
 
     def _hear(self, message: Message) -> None:
-        """Take what the server says by itself: news of tools, progress, and requests, which are refused."""
+        """Take an unsolicited message: changed tools, progress, or a request, which is refused."""
         if message.id is not UNSET:
             self._answer(message)
         elif message.method == "notifications/tools/list_changed":

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.session import Hear, Outgoing
 
-# Seconds for TCP and TLS; the answer itself is bounded by the caller.
+# Seconds for TCP and TLS; the caller bounds the answer itself.
 CONNECTING = 10.0
-# Messages of one response before its answer; progress of a long call comes to a few thousand.
+# Messages of one response before its answer; the progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
 # A server that ends a stream early for the sixth time will not answer.
 MOST_RESUMPTIONS = 5
-# Characters of a server's own words that are quoted in a message.
+# Characters of a server's own text that are quoted in a message.
 LONGEST_REASON = 300
-# Notifications on their way at the same time; only answers to a server's own requests can be many.
+# Notifications in transit at the same time; only answers to a server's own requests can be many.
 MOST_ERRANDS = 100
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 
 
 class WebLink:
-    """An address, and the session that the server has given us there, if any."""
+    """An address, and the session id that the server gave us, if any."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
@@ -64,7 +64,7 @@ class WebLink:
         return self._client is not None
 
     async def open(self, hear: Hear) -> None:
-        """Make a client; nothing is sent yet."""
+        """Create a client; nothing is sent yet."""
         try:
             import httpx
         except ImportError:
@@ -101,7 +101,7 @@ class WebLink:
         return found
 
     async def _resumed(self, outgoing: Outgoing, events: EventReader) -> Message | None:
-        """Ask for the rest of a stream that a legacy server has ended early."""
+        """Request the rest of a stream that a legacy server has ended early."""
         await asyncio.sleep(events.retry_ms / 1000)
         headers = self._all_headers(outgoing.version, None)
         headers |= {"last-event-id": events.last_id or "", "accept": "text/event-stream"}
@@ -160,7 +160,7 @@ class WebLink:
             raise ForeignError(f"{self._url} redirects to {target}, which is not followed: give that address")
 
     def _all_headers(self, version: str | None, method: str | None) -> dict[str, str]:
-        """Return the headers of one message; only modern servers want the method named."""
+        """Return the headers of one message; only modern servers want the method in a header."""
         headers = self._headers | {
             "accept": "application/json, text/event-stream",
             "accept-encoding": "identity",
@@ -185,7 +185,7 @@ class WebLink:
         task.add_done_callback(self._errands.discard)
 
     async def settle(self) -> None:
-        """Wait until what was told has arrived."""
+        """Wait until the posted messages have arrived."""
         await asyncio.gather(*self._errands)
 
     async def _post_quietly(self, frame: bytes, headers: dict[str, str]) -> None:
@@ -198,13 +198,13 @@ class WebLink:
             return
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell a server with a session; to a modern one the end of the stream says it already."""
+        """Notify a server with a session; for a modern server the end of the stream is enough."""
         if self._session is not None and self._client is not None:
             with contextlib.suppress(ServerGoneError):
                 self.tell(cancellation, outgoing.version)
 
     def remarks(self) -> str:
-        """Return nothing: there is no more to know than what the answers say."""
+        """Return nothing: the answers say everything."""
         return ""
 
     async def close(self, seconds: float) -> None:
@@ -261,7 +261,7 @@ def repeated_arguments(definition: Definition, arguments: Mapping[str, Any]) -> 
         for step in repeated.path:
             value = value.get(step) if isinstance(value, dict) else None
         title = repeated.header.decode("latin-1")
-        # A name that is no token would let the server write headers of its choice into our request.
+        # A name that is not a token would let the server write headers of its choice into our request.
         if value is not None and title.replace("-", "").isalnum() and title.isascii():
             headers[title] = header_value(_as_text(value))
     return headers
@@ -274,7 +274,7 @@ def _as_text(value: Any) -> str:
 
 
 class EventReader:
-    """Collects the data of events; remembers the last id and how soon the server wants to be asked again."""
+    """Collects the data of events; remembers the last id and the retry time that the server wants."""
 
     def __init__(self) -> None:
         self.last_id: str | None = None
@@ -284,13 +284,13 @@ class EventReader:
         self._size = 0
 
     async def read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Give the data of each event that has any."""
+        """Yield the data of each event that has any."""
         async for chunk in chunks:
             self._begun += chunk
             if b"\n" not in chunk and b"\r" not in chunk:
                 self._check(len(self._begun))
                 continue
-            # A carriage return at the end may be half of a line's end, and alone it is a whole one.
+            # A carriage return at the end may be half of a line end; alone it is a complete one.
             held = b"\r" if self._begun.endswith(b"\r") else b""
             whole = self._begun.removesuffix(held) if held else self._begun
             *lines, rest = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

@@ -1,8 +1,8 @@
-"""The transport as an ASGI application: which requests it lets in, how many, and how each is answered.
+"""The transport as an ASGI application: which requests it admits, how many, and how it answers each.
 
-A posted message is answered with JSON when the answer stands alone, else with a stream. A modern request
+A posted message is answered with JSON if the answer is a single message, else with a stream. A modern request
 has a peer of its own and is cancelled when its client disconnects; a legacy one has a session, and a stream
-that can be resumed. What only the server can bound is in connections.py.
+that can be resumed. Limits that only the server can enforce are in connections.py.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.settings import HttpSettings
 
 METHODS = (b"allow", b"POST, GET, DELETE, OPTIONS")
-# Modern clients are told some errors by the status too; legacy ones only what is no message at all. A client
-# of both kinds takes other errors with such a status for a server that is not modern.
+# Modern clients are told some errors by the status too; legacy clients only if the body is not a message. A
+# client that speaks both takes other errors with such a status for a server that is not modern.
 MODERN_STATUS: dict[int, int] = {
     Code.PARSE_ERROR: 400,
     Code.INVALID_REQUEST: 400,
@@ -62,12 +62,12 @@ MODERN_STATUS: dict[int, int] = {
     Code.UNSUPPORTED_VERSION: 400,
 }
 LEGACY_STATUS: dict[int, int] = {Code.PARSE_ERROR: 400, Code.INVALID_REQUEST: 400}
-# Kept as long as the session: what a client says of itself has some hundred bytes.
+# Kept as long as the session; a client's description of itself has some hundred bytes.
 LONGEST_HANDSHAKE = 64 << 10
 
 
 class HttpApp:
-    """The MCP endpoint. `schema_of` tells a tool's input schema, for arguments repeated in headers."""
+    """The MCP endpoint. `schema_of` returns a tool's input schema, for arguments repeated in headers."""
 
     def __init__(
         self, engine: MessageReceiver, settings: HttpSettings, *, schema_of: SchemaSource | None = None
@@ -83,7 +83,7 @@ class HttpApp:
         self._is_closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or take part in the start and the end of the server."""
+        """Answer one request, or handle the start and the end of the server."""
         if scope["type"] == "http":
             try:
                 await self._serve(scope, receive, send)
@@ -100,7 +100,7 @@ class HttpApp:
         return 0 if self._parts is None else len(self._parts.sessions)
 
     def close(self) -> None:
-        """End all sessions and streams, cancel what is running, and refuse what still comes."""
+        """End all sessions and streams, cancel running requests, and refuse new ones."""
         self._is_closed = True
         if self._parts is not None:
             self._parts.close()
@@ -123,7 +123,7 @@ class HttpApp:
         except HttpError as refusal:
             await send_refusal(send, refusal, None if exchange is None else exchange.request_id)
         except Exception as error:  # noqa: BLE001 - one of the doors
-            # A fault of ours is an answer without details, and logged without the body.
+            # A fault of ours is answered without details, and logged without the body.
             fault = logged(f"the HTTP request {scope['method']!a:.20} {scope['path']!a:.100}", error)
             await send_refusal(send, fault, None if exchange is None else exchange.request_id)
 
@@ -204,7 +204,7 @@ class HttpApp:
 
 
 class _Parts:
-    """What needs a running event loop, made with the first request."""
+    """The parts that need a running event loop, made with the first request."""
 
     def __init__(self, engine: MessageReceiver, settings: HttpSettings, repeated: RepeatedArguments) -> None:
         loop = asyncio.get_running_loop()
@@ -232,7 +232,7 @@ def _is_modern(exchange: Exchange) -> bool:
 
 
 class Posts:
-    """Hands messages to the engine and brings back what it says."""
+    """Passes messages to the engine and returns its answers."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class Posts:
                     is_kept = True
                 await delivery.pump(exchange.send, 0, self._settings.keepalive_seconds)
             else:
-                # Its client has gone and hears nothing of it, or the server ends.
+                # Either the client has gone and does not get this, or the server is ending.
                 raise HttpError(503, "the server is being stopped", code=Code.BUSY)
         finally:
             delivery.end()
@@ -361,7 +361,7 @@ def _lost(exchange: Exchange, error: BaseException) -> bytes:
 
 async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
     if stream.answer is None:
-        # A request that was cancelled has no answer, yet its response has to be one of the two kinds.
+        # A cancelled request has no answer, yet its response must be JSON or a stream.
         await start_stream(exchange.send)
         await end_stream(exchange.send)
     else:

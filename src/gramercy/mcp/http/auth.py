@@ -1,7 +1,8 @@
-"""Who may call over HTTP: which Host and Origin headers pass, and the gates that name a caller by a token.
+"""Admission over HTTP: the allowed Host and Origin headers, and gates that identify a caller by a token.
 
-A page under a foreign name can be made to resolve to this machine (DNS rebinding); its requests carry that
-name, so only names of this machine and configured ones pass. Nothing here knows MCP's messages or a socket.
+The host name of a foreign page can be made to resolve to this machine (DNS rebinding). Its requests carry
+that name, so only names of this machine and configured names pass. This module knows neither MCP's messages
+nor sockets.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.http.settings import HttpSettings
 
-# 96 bits in Base64; a shorter one could be guessed.
+# 96 bits in Base64; a shorter token could be guessed.
 SHORTEST_TOKEN = 16
 
 
@@ -44,7 +45,7 @@ class Refusal:
 
 
 class CallerGate(Protocol):
-    """Names the caller of a request by its Authorization header, or refuses it."""
+    """Identifies the caller of a request by its Authorization header, or refuses it."""
 
     @property
     def is_open(self) -> bool:
@@ -52,17 +53,17 @@ class CallerGate(Protocol):
 
     @property
     def documents(self) -> Mapping[str, bytes]:
-        """What callers may read without being let in: JSON documents by their paths."""
+        """JSON documents that callers may read without being admitted, by their paths."""
 
     async def admit(self, authorization: bytes | None) -> Caller | Refusal:
-        """Name the caller by the Authorization header, or refuse."""
+        """Identify the caller by the Authorization header, or refuse it."""
 
     def describe(self) -> str:
-        """Say in one line how to get in, for the person who started the server."""
+        """Say in one line how to get access, for the person who started the server."""
 
 
 class OpenGate:
-    """Admits every request, as one and the same caller."""
+    """Admits every request, as the same caller."""
 
     is_open = True
     documents: Mapping[str, bytes] = MappingProxyType({})
@@ -75,12 +76,12 @@ class OpenGate:
         return self._caller
 
     def describe(self) -> str:
-        """Say that nothing is asked for."""
+        """Say that no token is needed."""
         return "no token is asked for: every program on this machine can call the tools"
 
 
 class TokenGate:
-    """Admits requests with one of some secret tokens, which may have different ceilings."""
+    """Admits requests with one of several secret tokens, which may have different ceilings."""
 
     is_open = False
     documents: Mapping[str, bytes] = MappingProxyType({})
@@ -96,12 +97,12 @@ class TokenGate:
 
     @classmethod
     def of(cls, token: str, *, source: str = "the token that was configured") -> TokenGate:
-        """Make a gate with one token for everything, named by where it comes from in what is printed."""
+        """Make a gate with one token for everything; `source` says in messages where the token comes from."""
         return cls({token: Caller("token")}, source=source)
 
     @classmethod
     def generate(cls) -> TokenGate:
-        """Make a gate with one new random token, which `describe` tells."""
+        """Make a gate with one new random token, which `describe` prints."""
         return cls({secrets.token_urlsafe(32): Caller("token")})
 
     async def admit(self, authorization: bytes | None) -> Caller | Refusal:
@@ -124,7 +125,7 @@ class TokenGate:
         )
 
     def describe(self) -> str:
-        """Tell the generated token, or where the configured one comes from."""
+        """Tell the generated token, or the source of the configured one."""
         if self._source:
             return f"callers need {self._source} (Authorization: Bearer ...)"
         return f"token: {self._tokens[0][0].decode()}"
@@ -149,12 +150,12 @@ def _check_token(token: str) -> None:
 
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-# Values of the Host header that passed; clients of one server use a handful.
+# Host headers that passed; clients of one server use a handful.
 REMEMBERED_HOSTS = 64
 
 
 class Origins:
-    """Decides by the Host and Origin headers, and says what browsers may read."""
+    """Checks the Host and Origin headers, and tells what browsers may read."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._hosts = frozenset(host.lower() for host in settings.hosts)
@@ -182,7 +183,7 @@ class Origins:
         ]
 
     def preflight(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
-        """Return what answers a browser's question before a request, besides the headers of `readable_by`."""
+        """Return the headers that answer a browser's preflight request, besides those of `readable_by`."""
         if not self.readable_by(origin):
             return []
         return [
@@ -224,7 +225,7 @@ class Origins:
             name, _ = parts.hostname or "", parts.port
         except ValueError:
             return False
-        # What is left besides name and port (a user, a path) is not a host.
+        # A value with more than name and port (a user, a path) is not a host.
         if parts.netloc != host or "@" in host:
             return False
         return name in LOCAL_NAMES or name in self._hosts

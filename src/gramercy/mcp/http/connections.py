@@ -1,6 +1,6 @@
-"""What only the HTTP server can bound: connections, heads without end, late requests, readers that stall.
+"""Limits that only the HTTP server can enforce: connections, endless heads, late requests, stalled readers.
 
-The one module that knows uvicorn, and its insides; imported when a server is made.
+The only module that knows uvicorn and its internals; imported when a server is made.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.app import HttpApp
     from gramercy.mcp.http.settings import HttpSettings
 
-# As nginx (4 x 8 KiB) and Apache (100 x 8 KiB) do, the head is bounded: httptools has no limit of its own.
+# The head is bounded, as nginx (4 x 8 KiB) and Apache (100 x 8 KiB) do: httptools has no limit of its own.
 LONGEST_HEAD = 64 << 10
-# Longer than the pause between two calls of a model, so that a client needs one connection.
+# Longer than the pause between two calls of a model, so that a client needs only one connection.
 IDLE_CONNECTION_SECONDS = 60
 # uvicorn ticks ten times a second.
 TICKS_PER_CHECK = 10
-# Descriptors that connections leave to the rest of the server: an image takes some ten, each file one.
+# Descriptors left for the rest of the server: an image takes some ten, each file one.
 RESERVE = 256
 
 
 def room_for(connections: int) -> int:
-    """Return how many connections there may be, so that descriptors are left for the work."""
+    """Return the maximum number of connections, so that descriptors are left for the work."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return connections
@@ -40,10 +40,10 @@ def room_for(connections: int) -> int:
 
 
 class Strangers:
-    """Connections on which nobody was admitted yet. Where there are too many, the oldest makes room.
+    """Connections without an admitted caller yet. If there are too many, the oldest is closed.
 
-    A caller with a token is admitted within milliseconds, so those that come in numbers and say nothing push
-    out each other. Programs on this machine share one address; others have a bound for each.
+    A caller with a token is admitted within milliseconds, so silent connections that come in numbers only
+    displace each other. Programs on this machine share one address; every other address has its own limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -55,7 +55,7 @@ class Strangers:
         return len(self._found)
 
     def add(self, connection: BoundedConnection) -> None:
-        """Count a connection that was made."""
+        """Count a new connection."""
         address = connection.client[0] if connection.client else ""
         self._found[connection] = address
         if len(self._found) > self._most:
@@ -66,7 +66,7 @@ class Strangers:
                 self._drop(same[0])
 
     def remove(self, connection: BoundedConnection) -> None:
-        """Count a connection no more: its caller was admitted, or it is closed."""
+        """Stop counting a connection: its caller was admitted, or it is closed."""
         self._found.pop(connection, None)
 
     def _drop(self, connection: BoundedConnection) -> None:
@@ -84,7 +84,7 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._is_admitted = False
-        # When the request that has not arrived yet began, and how much of its head is here.
+        # When the incomplete request began, and the size of its head so far.
         self._awaited_since: float | None = self.loop.time()
         self._head: int | None = 0
         # When the reader was last seen reading, and how much it had left to read.
@@ -100,17 +100,17 @@ class BoundedConnection(HttpToolsProtocol):
             self.strangers.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make room."""
+        """Stop counting the connection."""
         self.strangers.remove(self)
         super().connection_lost(exc)
 
     def admitted(self) -> None:
-        """Know that the caller may be here."""
+        """Note that the caller was admitted."""
         self._is_admitted = True
         self.strangers.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse a head that has no end."""
+        """Refuse an endless head."""
         super().data_received(data)
         if self._head is not None:
             self._head += len(data)
@@ -118,7 +118,7 @@ class BoundedConnection(HttpToolsProtocol):
                 self.send_400_response("The head of the request is too long.")
 
     def on_message_begin(self) -> None:
-        """Start to wait for a request."""
+        """Note that a request has begun."""
         self._awaited_since = self.loop.time()
         self._head = 0
         super().on_message_begin()
@@ -126,28 +126,28 @@ class BoundedConnection(HttpToolsProtocol):
             self.scope["state"][ADMITTED] = self.admitted
 
     def on_headers_complete(self) -> None:
-        """Know the head."""
+        """Note that the head is complete."""
         self._head = None
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Have the whole request."""
+        """Note that the request is complete."""
         self._awaited_since = None
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """See the reader fall behind."""
+        """Note that the reader falls behind."""
         self._stalled_since = self.loop.time()
         self._unread = self.transport.get_write_buffer_size()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """See the reader catch up."""
+        """Note that the reader has caught up."""
         self._stalled_since = None
         super().resume_writing()
 
     def check(self, now: float) -> None:
-        """Abort the connection when its client lets it wait for too long."""
+        """Abort the connection if its request is late or its reader has stalled."""
         settings = self.settings
         seconds = settings.request_seconds
         if self._head is not None:
@@ -167,12 +167,12 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def bounded_by(limits: HttpSettings) -> type[BoundedConnection]:
-    """Return the kind of connection that keeps the given limits."""
+    """Return the connection class with the given limits."""
     room = room_for(limits.connections)
 
     class Connection(BoundedConnection):
         settings = limits
-        # The other half is for callers who were admitted.
+        # The other half is for admitted callers.
         strangers = Strangers(max(1, room // 2))
         most = room
 
@@ -180,7 +180,7 @@ def bounded_by(limits: HttpSettings) -> type[BoundedConnection]:
 
 
 class BoundedServer(uvicorn.Server):
-    """A uvicorn server that ends streams before it waits for connections, and swallows the ending signal."""
+    """A uvicorn server that ends streams before it waits for connections, and handles the ending signal."""
 
     def __init__(self, app: HttpApp, settings: HttpSettings) -> None:
         super().__init__(
@@ -191,7 +191,7 @@ class BoundedServer(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 access_log=False,
-                # Malformed requests must not fill the log; failures inside are answers.
+                # Malformed requests must not fill the log; internal failures are answered.
                 log_config=None,
                 log_level="critical",
                 server_header=False,
@@ -203,12 +203,12 @@ class BoundedServer(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - given by signal
-        """End at a signal, at once at the second one; uvicorn would raise it again afterwards."""
+        """End at a signal, at once at the second one; uvicorn would raise the signal again afterwards."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections."""
+        """Check the connections."""
         if counter % TICKS_PER_CHECK == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):

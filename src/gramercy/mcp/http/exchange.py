@@ -1,7 +1,7 @@
-"""One HTTP request as the transport passes it along, and its answer as messages of ASGI.
+"""One HTTP request within the transport, and its answer as ASGI messages.
 
-Of what a body says only method, subject and revision are looked at; what it means is the engine's business,
-and a body that is not even JSON is handed to the engine unread.
+Only the method, subject and revision of a body are read here. Its meaning is the engine's business, and a
+body that is not even JSON is passed to the engine unparsed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 
 log = logging.getLogger("gramercy.mcp")
-# Of a fault in the log: where it is, and who called that.
+# The frames of a fault in the log: its place and its callers.
 MOST_FRAMES = 3
-# Where a scope says whom to tell that the caller was admitted.
+# The key of a scope with the function to call when the caller is admitted.
 ADMITTED = "gramercy.admitted"
-# Digits of a Content-Length: a number of 64 bits has no more, and int() of a long text is slow.
+# Digits of a Content-Length: a 64-bit number has no more, and int() of a long text is slow.
 LONGEST_NUMBER = 18
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request with its caller; what was received, its size and its envelope come with the body."""
+    """A request with its caller; the received message, its size and its envelope come with the body."""
 
     headers: dict[bytes, bytes]
     receive: Receive
@@ -54,14 +54,14 @@ class Exchange:
 
     @property
     def request_id(self) -> object:
-        """The id to answer to, None when it is not known or nothing was asked."""
+        """The id of the answer; None if it is unknown or the message is not a request."""
         envelope = self.envelope
         if envelope is None or isinstance(envelope, list) or not envelope.is_request:
             return None
         return envelope.id
 
     async def read_body(self, limit: int) -> bool:
-        """Read the body; return False when the client went. Too long a one is refused (413)."""
+        """Read the body; False if the client disconnected. A body that is too long is refused (413)."""
         self._check_length(limit)
         message = await self.receive()
         body: bytes = message.get("body", b"")
@@ -104,7 +104,7 @@ def _too_long(limit: int) -> HttpError:
 
 
 class Envelope(msgspec.Struct):
-    """A message without its contents: of the parameters only what headers repeat, and the revision."""
+    """A message without its contents: of the parameters only the revision and those that headers repeat."""
 
     method: Any = None
     id: Any = UNSET
@@ -117,13 +117,13 @@ class Envelope(msgspec.Struct):
 
     @property
     def version(self) -> Any:
-        """The revision the message declares itself, None when it does not."""
+        """The revision that the message itself declares; None if it does not."""
         meta = None if self.params is None else self.params.get("_meta")
         return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
 
 
 def envelope_of(received: Received) -> Envelope | list[Envelope] | None:
-    """Return the outside of what was read; a list for a batch, None for what is not even JSON."""
+    """Return the envelope of a message, a list of them for a batch, or None if it is not even JSON."""
     if type(received) is Message:
         method = None if received.method is UNSET else received.method
         return Envelope(method, received.id, None if received.params is UNSET else received.params)
@@ -132,7 +132,7 @@ def envelope_of(received: Received) -> Envelope | list[Envelope] | None:
         return [Envelope()]
     if not isinstance(found, dict):
         return None
-    # JSON of a wrong shape, as in "params": 3: revision and id are still told, if they are there.
+    # JSON of a wrong shape, as in "params": 3: still return its revision and id, if it has them.
     params = found.get("params")
     return Envelope(found.get("method"), found.get("id", UNSET), params if isinstance(params, dict) else None)
 
@@ -153,7 +153,7 @@ _failures = msgspec.json.Decoder(_Failure)
 
 
 def lacks_metadata(answer: bytes) -> bool:
-    """Tell whether an error is about what every modern request must declare."""
+    """Tell whether an error is about the metadata that every modern request must declare."""
     try:
         error = _failures.decode(answer).error
     except msgspec.DecodeError:
@@ -178,7 +178,7 @@ async def send_json(send: Send, status: int, body: bytes, extra: tuple[Header, .
 
 async def send_empty(send: Send, status: int, extra: tuple[Header, ...] = ()) -> None:
     """Send a status without a body."""
-    # A 204 may not even say that its length is none.
+    # A 204 must not even have a Content-Length of 0.
     length = () if status == HTTPStatus.NO_CONTENT else ((b"content-length", b"0"),)
     headers = [*length, *extra]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -186,12 +186,12 @@ async def send_empty(send: Send, status: int, extra: tuple[Header, ...] = ()) ->
 
 
 async def send_refusal(send: Send, refusal: HttpError, request_id: object = None) -> None:
-    """Send what the transport itself answers."""
+    """Send an answer of the transport itself."""
     await send_json(send, refusal.status, refusal_body(refusal, request_id), refusal.headers)
 
 
 async def start_stream(send: Send) -> None:
-    """Begin a response of events."""
+    """Begin an event stream."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
 
 
@@ -201,7 +201,7 @@ async def send_piece(send: Send, piece: bytes) -> None:
 
 
 async def end_stream(send: Send) -> None:
-    """End a response of events."""
+    """End an event stream."""
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -217,19 +217,19 @@ def with_headers(send: Send, extra: list[Header]) -> Send:
 
 
 def refusal_body(refusal: HttpError, request_id: object = None) -> bytes:
-    """Return the JSON-RPC error of a refusal; an id that is not known is left out, as the protocol wants."""
+    """Return the JSON-RPC error of a refusal; an unknown id is left out, as the protocol wants."""
     named = request_id if type(request_id) is str or type(request_id) is int else None
     return failure(ProtocolError(refusal.code, refusal.reason, refusal.data), named)
 
 
 def internal_error(reference: str) -> HttpError:
-    """Return the answer for a fault of our own, which tells nothing of it but where it is in the log."""
+    """Return the answer for a fault of our own, which tells only its reference in the log."""
     text = f"Internal error: the log of the server has it under {reference}"
     return HttpError(500, text, code=Code.INTERNAL_ERROR)
 
 
 def logged(what: str, error: BaseException | None) -> HttpError:
-    """Log a fault of our own on one line, without what it was about; return the answer for it."""
+    """Log a fault of our own on one line, without the request's contents; return the answer for it."""
     reference = token_hex(4)
     frames = [] if error is None else extract_tb(error.__traceback__)[-MOST_FRAMES:]
     places = (f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)

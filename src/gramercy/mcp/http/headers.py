@@ -1,4 +1,4 @@
-"""The header rules for legacy and modern clients: what must be there, be acceptable, agree with the body.
+"""The header rules for legacy and modern clients: required headers, accepted values, agreement with the body.
 
 Proxies between client and server route by headers; a request whose headers and body disagree is refused, so
 that it cannot pass a proxy as one thing and be served as another. Arguments of tools may be repeated in
@@ -37,17 +37,17 @@ NAMED_BY = {
 }
 MODERN_HEADER = MODERN.encode()
 PLAIN = re.compile(rb"[\t\x20-\x7e]*")
-# Headers that may come several times; of any other, a proxy might read one value and this server another.
+# Headers that may be repeated; of any other, a proxy might read one value and this server another.
 LISTS = frozenset({b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"cookie", b"via"})
 MARK = "x-mcp-header"
 # Tools whose schemas were searched for marks: more than a client can keep apart, a few kilobytes.
 REMEMBERED_TOOLS = 256
-# How deep marks are searched in a schema; a schema that refers to itself in memory must not hang a request.
+# How deep schemas are searched for marks; a schema that refers to itself in memory must not hang a request.
 DEEPEST = 16
 
 
 def collect(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return headers by lower-case name; raise HttpError for one that comes twice and must not."""
+    """Return headers by lower-case name; raise HttpError for a repeated header that must be single."""
     pairs = raw if isinstance(raw, list) else list(raw)
     found = dict(pairs)
     return found if len(found) == len(pairs) else _join(pairs)
@@ -83,7 +83,7 @@ def _admits(ranges: set[bytes], kind: bytes, subtype: bytes) -> bool:
 
 
 def check_accept(headers: Mapping[bytes, bytes], *, stream_only: bool = False) -> None:
-    """Raise HttpError (406) unless the client reads what it may get; no header means anything goes."""
+    """Raise HttpError (406) unless the client accepts the possible answers; no header accepts all."""
     accept = headers.get(b"accept")
     if accept is None:
         return
@@ -112,14 +112,14 @@ def check_content(headers: Mapping[bytes, bytes]) -> None:
 
 
 def is_modern(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> bool:
-    """Tell whether a request is modern: by its header, or by what the body declares."""
+    """Tell whether a request is modern: by its header, or by the revision in the body."""
     if headers.get(b"mcp-protocol-version") == MODERN_HEADER:
         return True
     return envelope is not None and envelope.version is not None
 
 
 def check_legacy_version(headers: Mapping[bytes, bytes]) -> None:
-    """Raise HttpError (400) for a revision that is not spoken; early legacy clients send no header."""
+    """Raise HttpError (400) for an unsupported revision; early legacy clients send no header."""
     version = headers.get(b"mcp-protocol-version")
     if version is not None and version.decode("latin-1") not in LEGACY:
         raise HttpError(
@@ -140,14 +140,14 @@ def check_modern(headers: Mapping[bytes, bytes], envelope: Envelope) -> None:
     field = NAMED_BY.get(envelope.method) if isinstance(envelope.method, str) else None
     if field is not None:
         name = None if envelope.params is None else envelope.params.get(field)
-        # A request without a name is wrong in itself: the engine says how.
+        # A request without a name is invalid in itself: the engine says how.
         if name is not None:
             _check_equal(headers, b"mcp-name", name, "Mcp-Name")
 
 
 def _check_equal(headers: Mapping[bytes, bytes], key: bytes, expected: object, title: str) -> None:
     value = headers.get(key)
-    # As good as always they are the same bytes, and then no encoding has to be thought of.
+    # Nearly always they are the same bytes, and then the encoding does not matter.
     if value is not None and type(expected) is str and value == expected.encode() and _is_plain(value):
         return
     if value is None:
@@ -196,15 +196,15 @@ class RepeatedArgument(msgspec.Struct, frozen=True):
 
 
 class RepeatedArguments:
-    """Checks calls against the schemas of the tools they call."""
+    """Checks calls against the schemas of their tools."""
 
     def __init__(self, schema_of: SchemaSource | None) -> None:
         self._schema_of = schema_of
-        # By name; the schema is kept with it, so that a replaced tool is seen by identity.
+        # By name; the schema is stored with it, so that a replaced tool is detected by identity.
         self._known: OrderedDict[str, tuple[Mapping[str, Any], tuple[RepeatedArgument, ...]]] = OrderedDict()
 
     def check(self, params: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> None:
-        """Raise HttpError (400) when a repeated argument of a call and its header do not agree."""
+        """Raise HttpError (400) if a repeated argument of a call and its header do not agree."""
         tool = params.get("name")
         if self._schema_of is None or not isinstance(tool, str):
             return
@@ -227,7 +227,7 @@ class RepeatedArguments:
 
 
 def find_repeated(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[RepeatedArgument]:
-    """Find the marked properties that are reached by `properties` alone."""
+    """Find the marked properties that are reached only through `properties`."""
     properties = schema.get("properties")
     if not isinstance(properties, dict) or len(path) >= DEEPEST:
         return
@@ -271,7 +271,7 @@ def _is_same(text: str, value: object) -> bool:
         return text == ("true" if value else "false")
     if isinstance(value, int | float):
         try:
-            # 42 and 42.0 are one number.
+            # 42 and 42.0 are the same number.
             return float(text) == float(value)
         except (ValueError, OverflowError):
             return False

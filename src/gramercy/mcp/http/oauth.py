@@ -1,7 +1,7 @@
 """OAuth resource-server mode: bearer tokens are JWTs of one authorization server, made for this resource.
 
-Scopes give safety ceilings. The cryptography is PyJWT's; here it is said what must be in a token, and how
-often the server's keys are read.
+Scopes give safety ceilings. PyJWT does the cryptography; this module decides what must be in a token, and how
+often the server's keys are fetched.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-# Signatures with public keys only: a shared secret that checks tokens can also make them.
+# Only signatures with public keys: a shared secret that verifies tokens can also make them.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 SCOPES: Mapping[str, Safety] = MappingProxyType({f"gramercy:{level}": level for level in Safety})
-# Tokens whose signature was checked, about 200 kB; the least recently checked makes room.
+# Tokens whose signature was verified, about 200 kB; the least recently verified is evicted.
 REMEMBERED = 1024
-# A revoked key is noticed within this time.
+# A revoked key is detected within this time.
 REMEMBERED_SECONDS = 60.0
 # JWTs with many claims have a few kilobytes; proxies refuse headers above 8 or 16.
 LONGEST_TOKEN = 16 << 10
 # Principals are kept with every session and every call; most subjects have some 40 characters.
 LONGEST_SUBJECT = 200
-# Keys are rotated over days. A key name that is not known is looked up again at most this often, so that
-# made-up names in tokens do not become requests to the authorization server.
+# Keys are rotated over days. An unknown key name is looked up again at most this often, so that made-up names
+# in tokens do not become requests to the authorization server.
 FRESH_SECONDS = 300.0
 PAUSE_SECONDS = 10.0
 # Seconds that callers with a new token wait for the authorization server.
@@ -53,7 +53,7 @@ MOST_KEYS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthSettings:
-    """Whose tokens are taken: `resource` is this server's public address, which they must be made for.
+    """The accepted tokens: `resource` is this server's public address, which they must be made for.
 
     `keys` is the address or file of the authorization server's key set (JWKS), or the set itself.
     """
@@ -89,7 +89,7 @@ class OAuthGate:
         self._settings = settings
         self._clock = clock
         self._keys = Keys(settings.keys, clock)
-        # Checking a signature costs more than everything else about a request.
+        # Verifying a signature costs more than everything else about a request.
         self._seen: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
         parts = urlsplit(settings.resource)
         self._metadata = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
@@ -100,7 +100,7 @@ class OAuthGate:
         }
 
     async def admit(self, authorization: bytes | None) -> Caller | Refusal:
-        """Check the token and name its subject, with the ceiling of its scopes."""
+        """Verify the token and return its subject, with the ceiling of its scopes."""
         token = bearer(authorization)
         if token is None:
             return self._refuse(401, "send a token of the authorization server (Authorization: Bearer ...)")
@@ -113,7 +113,7 @@ class OAuthGate:
         return await self._check(token, digest)
 
     def describe(self) -> str:
-        """Say whose tokens are taken."""
+        """Say which authorization server's tokens are accepted."""
         return f"callers need a token of {self._settings.issuer} for {self._settings.resource}"
 
     async def _check(self, token: bytes, digest: bytes) -> Caller | Refusal:
@@ -214,7 +214,7 @@ class Keys:
             try:
                 self._keys = _parse(await asyncio.to_thread(self._read))
             except (OSError, ValueError, msgspec.DecodeError) as error:
-                # Keys from before are better than none while the authorization server does not answer.
+                # Old keys are better than none while the authorization server does not answer.
                 if not self._has(name):
                     raise KeysUnavailableError(str(error)) from error
 
@@ -228,7 +228,7 @@ def _parse(document: Any) -> dict[str | None, PyJWK]:
         raise ValueError("a key set has a list of keys")  # noqa: TRY004 - it is the contents that are wrong
     found: dict[str | None, PyJWK] = {}
     for entry in given[:MOST_KEYS]:
-        # A shared secret is no public key, and a key for encryption signs nothing.
+        # A shared secret is not a public key, and an encryption key does not sign.
         if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
             continue
         try:
@@ -262,14 +262,14 @@ def _fetch(address: str) -> bytes:
 
 
 class _StayHere(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: keys come from the address that was configured, or not at all."""
+    """Follows no redirects: keys come from the configured address or not at all."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Refuse to go elsewhere."""
+        """Refuse the redirect."""
 
 
 def _principal(subject: str) -> str:
-    """Return the name of a subject; two long ones that begin alike are still two."""
+    """Return the name of a subject; two long subjects with the same beginning stay distinct."""
     if len(subject) <= LONGEST_SUBJECT:
         return subject
     digest = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""MCP on a socket: a server that is made, announced, run, and stopped within bounded time."""
+"""MCP on a socket: a server that is created, announced, run, and stopped within bounded time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import MessageReceiver
     from gramercy.mcp.http.headers import SchemaSource
 
-# Connections that the kernel holds until they are accepted; uvicorn's default is 2048, asyncio's 100.
+# Connections that the kernel queues until they are accepted; uvicorn's default is 2048, asyncio's 100.
 BACKLOG = 512
 
 
 class HttpServer:
-    """A server that listens from the moment it is made; `run` serves, `stop` ends that from any thread."""
+    """A server that listens as soon as it is created; `run` serves, `stop` ends that from any thread."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where the endpoint is."""
+        """The address of the endpoint."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}{self.settings.path}"
 
     def announce(self) -> None:
-        """Tell the person at the terminal where the server is and how to get in; never on stdout."""
+        """Print the server's address and how to get access on stderr, never on stdout."""
         print(f"gramercy serves MCP at {self.url}", file=sys.stderr)  # noqa: T201 - the point of it
         print(self.settings.gate.describe(), file=sys.stderr, flush=True)  # noqa: T201 - the point of it
 

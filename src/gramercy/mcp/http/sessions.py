@@ -1,7 +1,7 @@
 """The sessions of legacy clients: their owners, their streams, and when they end.
 
-An idle session costs a few hundred bytes. It ends when its client says so, when it was idle for long, or,
-least recently used first, when there are too many.
+An idle session costs a few hundred bytes. It ends when its client says so, when it was idle for long, or when
+there are too many sessions: then the least recently used one ends first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The revision that begins streams with an empty event; older clients would take it for a broken message.
 PRIMING = "2025-11-25"
-# Requests of one client that can be resumed at a time; the oldest without a connection makes room.
+# Requests of one client that can be resumed at a time; the oldest one without a connection is dropped.
 MOST_STREAMS = 64
 STANDALONE = 0
 
@@ -35,13 +35,13 @@ class HttpSession:
     def __init__(self, peer: Peer, now: float) -> None:
         self.peer = peer
         self.used = now
-        # Requests and connections that are going on.
+        # Pending requests and connections.
         self.busy = 0
         self._count = 0
         self._streams: dict[int, Stream] | None = None
 
     def begin_stream(self, ground: Ground) -> Stream:
-        """Make the stream of one request; kept only if it turns out to be needed."""
+        """Make the stream of one request; it is kept only if it turns out to be needed."""
         self._count += 1
         return Stream(ground, self._count, primes=(self.peer.version or "") >= PRIMING)
 
@@ -54,7 +54,7 @@ class HttpSession:
         self._streams[stream.number or STANDALONE] = stream
 
     def listen(self, ground: Ground) -> Stream:
-        """Return the stream for what belongs to no request."""
+        """Return the stream for messages that belong to no request."""
         stream = None if self._streams is None else self._streams.get(STANDALONE)
         if stream is None:
             stream = Stream(ground, STANDALONE, primes=(self.peer.version or "") >= PRIMING)
@@ -123,12 +123,12 @@ class Sessions:
         return name
 
     def find(self, name: bytes | None, principal: str) -> HttpSession:
-        """Return the caller's session, or raise HttpError: 400 without an id, 404 for one that is not."""
+        """Return the caller's session, or raise HttpError: 400 without an id, 404 for an unknown id."""
         if name is None:
             raise HttpError(400, "the header Mcp-Session-Id is missing: initialize first, then send it")
         key = name.decode("latin-1")
         session = self._sessions.get(key)
-        # The session of another caller is not told from one that never was.
+        # The session of another caller gets the same answer as one that never existed.
         if session is None or session.peer.principal != principal:
             raise HttpError(404, "Session not found: it has ended or never was. Initialize a new one")
         session.used = self._clock()

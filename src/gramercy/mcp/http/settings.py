@@ -1,4 +1,4 @@
-"""How the HTTP transport is set up, which settings it refuses, and the counters that keep its limits."""
+"""Settings of the HTTP transport, their validation, and the counters that enforce its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MEGABYTE = 1 << 20
-# Callers whose rate is counted; one that was dropped starts anew with a full bucket. About 500 kB.
+# Callers whose rate is counted; an evicted caller starts again with a full bucket. About 500 kB.
 REMEMBERED_CALLERS = 4096
 # Requests per second: more than any client needs, less than what keeps a core busy.
 PUBLIC_RATE = 200.0
@@ -39,31 +39,31 @@ class HttpSettings:
     rate: float | None = None
     # A client that starts lists everything at once.
     burst: int = 200
-    # Requests at a time of one principal and of all. A stream counts as long as it is open; a waiting
-    # request takes some kilobytes.
+    # Requests at a time of one principal and of all. A stream counts while it is open; a waiting request
+    # takes some kilobytes.
     concurrency: int = 256
     total_concurrency: int = 1024
-    # Twice the requests, since kept-alive connections are idle most of the time; fewer where the limit on
-    # descriptors wants it.
+    # Twice the requests, since kept-alive connections are idle most of the time; fewer if the limit on
+    # descriptors requires it.
     connections: int = 2048
     # About 5 MB when all are idle.
     sessions: int = 10_000
-    # A model that waits for its person; a session that was ended too early only costs a new handshake.
+    # For a model that waits for its person; a session that was ended too early only costs a new handshake.
     session_seconds: float = 1800.0
-    # How long a stream is kept for a client that lost its connection: networks come back within that.
+    # How long a stream is kept for a client that lost its connection: networks recover within that.
     resume_seconds: float = 60.0
-    # For a request to arrive whole, and for a reader that stalls to read on (slowloris in both directions).
+    # For a request to arrive completely, and for a stalled reader to continue (slowloris in both directions).
     request_seconds: float = 30.0
     # A head is some hundred bytes, sent at once.
     head_seconds: float = 10.0
     write_seconds: float = 30.0
     # A person who ends the server waits for it.
     shutdown_seconds: float = 2.0
-    # A call that says nothing for this long is answered as a stream, so that proxies see it alive.
+    # A call that is silent for this long is answered as a stream, so that proxies see it alive.
     commit_seconds: float = 2.0
     # Proxies cut connections that are silent for 30 or 60 seconds.
     keepalive_seconds: float = 15.0
-    # What may wait for a slow reader of one stream; what comes on top is dropped, answers never are.
+    # What may wait for a slow reader of one stream; further messages are dropped, answers never are.
     stream_limit: int = MEGABYTE
     stream_events: int = 512
 
@@ -75,13 +75,13 @@ class HttpSettings:
                 raise ServingError(f"{name} is {getattr(self, name)}: expected at least 1")
 
     def for_address(self, host: str) -> HttpSettings:
-        """Return the settings for an address, with what is not decided decided; refuse as check_address."""
+        """Return the settings for an address, with defaults filled in; refuse as check_address does."""
         self.check_address(host)
         rate = self.rate if self.rate is not None else 0.0 if is_loopback(host) else PUBLIC_RATE
         return replace(self, rate=rate)
 
     def check_address(self, host: str) -> None:
-        """Refuse to listen beyond this machine without a token and without knowing under which names."""
+        """Refuse to listen beyond this machine without a token or without configured host names."""
         if is_loopback(host):
             return
         if self.gate.is_open:
@@ -97,7 +97,7 @@ class HttpSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from this machine only."""
+    """Tell whether an address can be reached from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -137,7 +137,7 @@ class Rate:
 
 
 class Load:
-    """How many requests are being answered, of one principal and of all."""
+    """The number of pending requests, of one principal and of all."""
 
     def __init__(self, each: int, total: int) -> None:
         self._each = each

@@ -1,7 +1,7 @@
 """Streams of events to one client, as server-sent events, and the connections that read them.
 
-A stream is bounded in what it keeps; with a number it can be resumed after the last event that arrived,
-without one it forgets what was sent. Nothing here knows what the messages mean.
+The buffer of a stream is bounded. A stream with a number can be resumed after the last event that arrived; a
+stream without one forgets what was sent. This module does not know what the messages mean.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.exchange import Receive, Send
     from gramercy.mcp.http.settings import HttpSettings
 
-# How soon a client shall reconnect: a person notices a pause of half a second, and no more.
+# How soon a client should reconnect: a person just notices a pause of half a second.
 RETRY_MS = 500
-# Events in one write to the connection, so that a full stream does not hold up the loop.
+# Events in one write to the connection, so that a full stream does not delay the loop.
 CHUNK = 256
 
 
 class Ground:
-    """What all streams of a server stand on: its event loop, and their limits."""
+    """The shared parts of all streams of a server: the event loop and their limits."""
 
     __slots__ = ("loop", "settings", "thread")
 
@@ -83,7 +83,7 @@ class Stream:
             self._append(message)
 
     def close_stream(self) -> None:
-        """Let the client come back for the rest: ends the connection, not the request (legacy only)."""
+        """Let the client return for the rest: end the connection, not the request (legacy only)."""
         if threading.get_ident() != self._ground.thread:
             self._elsewhere(self.close_stream)
         elif not self.is_finished and self.number is not None and (self._primes or self.place):
@@ -91,7 +91,7 @@ class Stream:
             self.wake()
 
     def run(self, task: asyncio.Future[bytes | None], lost: Callable[[BaseException], bytes]) -> None:
-        """Take the answer of a request from its task, the one that `lost` makes if that fails."""
+        """Take the answer of a request from its task; if the task fails, use the answer that `lost` makes."""
         self._task = task
 
         def settle(done: asyncio.Future[bytes | None]) -> None:
@@ -115,7 +115,7 @@ class Stream:
             self.wake()
 
     def abandon(self) -> None:
-        """Cancel the request of the stream and forget everything."""
+        """Cancel the request of the stream and drop everything."""
         task, self._task = self._task, None
         if task is not None and not task.done():
             task.cancel()
@@ -124,14 +124,14 @@ class Stream:
         self._size = 0
 
     def prime(self) -> None:
-        """Begin with the empty event that makes the stream resumable from its start, where that is known."""
+        """Begin with the empty event that makes a stream resumable from its start, if the client knows it."""
         if self._primes:
             self._primes = False
             self.place += 1
             self._add(encode_priming(f"{self.number}-{self.place}", RETRY_MS))
 
     def attach(self) -> int:
-        """Count a connection that reads from now on, and send away the one before it."""
+        """Count a new reading connection, and detach the previous one."""
         if self._attached:
             self.is_released = False
         self._attached += 1
@@ -140,16 +140,16 @@ class Stream:
         return self._attached
 
     def is_read_by(self, attachment: int) -> bool:
-        """Tell whether a connection is still the one that reads."""
+        """Tell whether a connection is still the reading one."""
         return self._attached == attachment
 
     def detach(self, attachment: int) -> None:
-        """Count a connection that went; the stream waits for the next one."""
+        """Note that a connection has gone; the stream waits for the next one."""
         if self._attached == attachment:
             self.detached_at = self._ground.loop.time()
 
     def take(self, cursor: int) -> tuple[bytes, int]:
-        """Return the next events after a place, as bytes, and the place they reach; no bytes for none."""
+        """Return the next events after a position as bytes (maybe empty), and the new position."""
         if self.is_finished and self.answer is not None:
             answer, self.answer = self.answer, None
             self.prime()
@@ -165,7 +165,7 @@ class Stream:
         return b"".join(chosen), reached
 
     def holds(self, cursor: int) -> bool:
-        """Tell whether everything after a place is still there."""
+        """Tell whether everything after a position is still there."""
         kept = 0 if self._events is None else len(self._events)
         return self.place - kept <= cursor <= self.place
 
@@ -176,7 +176,7 @@ class Stream:
             waiter.set_result(None)
 
     async def stir(self, seconds: float) -> bool:
-        """Wait until something happens; tell whether it did, or the time was over."""
+        """Wait until something happens; False after a timeout."""
         loop = self._ground.loop
         waiter = self._waiter = loop.create_future()
         until = loop.time() + seconds
@@ -227,7 +227,7 @@ class Stream:
 
 
 class Delivery:
-    """Reads one stream for one connection; `end` must be called, whatever happens."""
+    """Reads one stream for one connection; `end` must always be called."""
 
     __slots__ = ("_attachment", "_open", "_stream", "_watch", "is_gone")
 
@@ -240,7 +240,7 @@ class Delivery:
         is_open.add(self)
 
     def stop(self) -> None:
-        """Let the connection end as if its client had gone."""
+        """Let the connection end as if its client had disconnected."""
         self.is_gone = True
         self._stream.wake()
 
@@ -251,14 +251,14 @@ class Delivery:
         self._stream.detach(self._attachment)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is something to tell, the client has gone, or the time is over."""
+        """Wait until there is something to send, the client has disconnected, or the time is over."""
         stream = self._stream
         while not (stream.place or stream.is_finished or stream.is_released or self.is_gone):
             if not await stream.stir(seconds):
                 return
 
     async def pump(self, send: Send, cursor: int, keepalive: float) -> None:
-        """Write the events after a place as they come, until the stream or the connection ends."""
+        """Write the events after a position as they come, until the stream or the connection ends."""
         stream = self._stream
         await start_stream(send)
         while not self._is_over():
@@ -291,7 +291,7 @@ def encode_event(message: bytes, event_id: str | None = None) -> bytes:
     """Return a message as one event."""
     head = f"id: {event_id}\n".encode() if event_id is not None else b""
     if b"\n" in message or b"\r" in message:
-        # JSON needs no line breaks, so those that are there are spaces between tokens.
+        # JSON needs no line breaks, so the ones in the message are whitespace between tokens.
         message = message.replace(b"\r", b" ").replace(b"\n", b" ")
     return head + b"data: " + message + b"\n\n"
 
@@ -302,12 +302,12 @@ def encode_priming(event_id: str, retry_ms: int) -> bytes:
 
 
 def encode_retry(retry_ms: int) -> bytes:
-    """Return the field that tells a client how soon to come back."""
+    """Return the field that tells a client how soon to reconnect."""
     return f"retry: {retry_ms}\n\n".encode()
 
 
 def split_event_id(text: bytes) -> tuple[int, int] | None:
-    """Return stream and place of an event id, or None for one that was never given."""
+    """Return the stream and position of an event id, or None for an invalid id."""
     stream, dash, place = text.partition(b"-")
     if not (dash and stream.isdigit() and place.isdigit() and len(text) <= 40):  # noqa: PLR2004 - two numbers
         return None
