@@ -1,8 +1,8 @@
 """Connect to the processes of an image. They cannot connect themselves: each gets one end of a pair.
 
 The end of the socket pair is sent with the request for a copy. The copy says hello on it, with its pidfd.
-Evaluated code holds such ends too and may say anything on them, so a hello is bounded, and its pidfd must be
-that of the process which the kernel names as the sender: nothing else is ever signalled.
+Evaluated code holds such ends too and may send anything on them, so a hello is bounded, and its pidfd must be
+that of the process which the kernel names as the sender. No other process is ever signalled.
 """
 
 from __future__ import annotations
