@@ -38,13 +38,11 @@ if TYPE_CHECKING:
     from gramercy.images.present import Present
     from gramercy.images.processes import Family
 
-# More than any library starts by itself on a large machine. A fork bomb exceeds it within a tenth of a
-# second.
+# More than any library starts by itself on a large machine. A fork bomb exceeds it within 0.1 s.
 MOST_PROCESSES = 256
 # Processes and threads, as the kernel counts them: more than a program needs, and few enough to kill.
 MOST_TASKS = 4096
-# The memory of all processes together, as a multiple of one process's limit: for evaluated code and a few
-# helpers.
+# The memory of all processes, as a multiple of one process's limit: for evaluated code and some helpers.
 TIMES_MEMORY = 2
 # Seconds between two checks: without activity, usually, and close to a bound.
 IDLE, USUAL, QUICKEST = 2.0, 0.1, 0.005
@@ -130,7 +128,7 @@ class Forks:
             # These fork only at the keeper's request.
             return True
         if is_ending:
-            # It is being ended with the others. Another check would end the processes restored meanwhile.
+            # It is ended with the others, or was. Another check would end the processes restored meanwhile.
             self._left = 0
             return False
         self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)

@@ -190,7 +190,7 @@ class Editables(msgspec.Struct, frozen=True):
 
 
 def find_editables(packages: Iterable[Path], project: Path | None, known: Iterable[Path] = ()) -> Editables:
-    """Sort the directories that .pth files and finders in `packages` name. The files are read as text.
+    """Sort by place the directories that .pth files and finders in `packages` name, read as text.
 
     Directories below `known` ones are granted already.
     """

@@ -188,7 +188,7 @@ class Jobs:
                     job.lose()
 
     def clear(self) -> list[str]:
-        """Drop them all, with their processes. Return notes about running ones. Numbers stay used."""
+        """Drop them all, with their processes. Return notes on running ones. Numbers are not reused."""
         with self._lock:
             running = [job.info().shown for job in self._jobs.values() if job.state == "running"]
             self._jobs.clear()

@@ -113,8 +113,7 @@ def end_processes(above: int, spared: set[int], untold: frozenset[int] = frozens
     """Kill the descendants of a process, except for spared ones. Return the names to report.
 
     Repeats until there are none, or a limit is reached: a child may be forked between the listing and the
-    death of its parent. Its own next fork is not answered while the others are ended, so it would wait for
-    ever.
+    death of its parent. Its own next fork is not answered while the others are ended, so it would hang.
     """
     names: dict[int, str] = {}
     own = command_line(above)

@@ -163,8 +163,7 @@ class Lifecycle(Present):
     def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
         """Fork a live process, and evaluate the last looks again, to restore `*` or `_`.
 
-        Edited files are left to the next call, which reports them: the files of the state are not restored
-        yet.
+        Edited files are left to the next call, which reports them: the state's files are not restored yet.
         """
         live = family.fork(source, "live")
         fields = {"follows": False} if family.program.language == "python" else {}
@@ -221,8 +220,7 @@ class Lifecycle(Present):
         """Restore the newest checkpoint that still runs, and describe the losses.
 
         With `doubts` a process has to collect garbage first: a state without memory for that would die at
-        every call. Without a usable checkpoint the image starts again, with a new zygote if that has died
-        too.
+        every call. Without a usable checkpoint the image starts again, with a new zygote if that died.
         """
         self.usage.wait_for_end()
         self.settle()

@@ -231,7 +231,7 @@ class Present:
         """Note a call that may have changed something. Return why no state is kept after it, if so."""
         self.costs.heap_bytes = reply.state.heap_bytes
         is_kept = reply.unkept is None and evaluation.tag is not None
-        # Without a checkpoint after it, a look cannot be trusted to have changed nothing: it counts as a
+        # Without a checkpoint after it, a look is not known to have changed nothing, so it counts as a
         # change.
         step = evaluation.as_step(reply, look=reply.look and is_kept)
         self.past = extended(self.past, step, reply.changed)

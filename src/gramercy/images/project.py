@@ -36,8 +36,7 @@ PYTHON_SIGNS = frozenset(
 )
 # Entries that are checked to find the language, in a few milliseconds.
 MOST_ENTRIES = 5_000
-# The limit of .gitmodules, which comes with the repository. No real one is larger, and each entry is a bind
-# mount.
+# The limit of .gitmodules, which comes with the repository: no real one is larger. Each entry is a mount.
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
 # Limits of git's config: files that include each other, bytes of one, and words in total.

@@ -75,8 +75,7 @@ class Sentry:
             name: seen for name in found.loose if (seen := self._entries.state(name)) is not None
         }
         self._hints: dict[str, Hint] = {}
-        # Names that were opened for writing: a process that has them open can write them without another
-        # call.
+        # Names that were opened for writing. A process that has one open can write it without another call.
         self._touched: dict[str, Kind] = {}
         self._repositories: set[str] = set()
         self._unknown: dict[str, bool] = {}

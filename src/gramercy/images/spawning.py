@@ -252,8 +252,7 @@ def _end_session(leader: int) -> None:
         for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        # A process that has forked and ended between the listing and the check leaves a child that neither
-        # shows.
+        # A process that forked and ended between the listing and the check leaves a child that neither shows.
         empty = 0 if found else empty + 1
         if empty == SURELY_EMPTY:
             return

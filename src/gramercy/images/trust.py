@@ -1,9 +1,9 @@
 """Files that run or rule on the host: the accepted versions, recorded outside of every project.
 
 A file with tools, a policy or pins may lie in a project, where evaluated code can change it or put a module
-beside it that is imported instead. Each is identified by its digest. A change by the person is accepted
-without a question, unless an image of that project that could have made it ran at the time. Then it is in
-doubt, and refused until a person has looked at it. First use is trusted.
+beside it that is imported instead. Each is identified by its digest. A change counts as the person's, and is
+accepted without a question, unless an image of that project ran at the time and could have made it. Then the
+file is in doubt, and refused until a person has looked at it. First use is trusted.
 """
 
 from __future__ import annotations

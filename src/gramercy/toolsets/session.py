@@ -60,8 +60,7 @@ def _evaluate(workshop: Workshop, language: str) -> Tool:
         title=f"Evaluate {word.capitalize()}",
         effect=dry_run("code"),
         aliases=_timed,
-        # The tool refuses images of another language, so the rules for evaluations in that language do not
-        # apply.
+        # The tool refuses images of another language, so the rules for evaluating that language do not apply.
         judged_as=tuple(like for like in as_evaluation("code") if like.name == "eval_form"),
     )
 

@@ -190,8 +190,7 @@ def _rules_of_repository(root: Path) -> Chain | None:
 
     None where they exclude the project itself: its user wants to see it.
     """
-    # Check by name first, since hardly any directory has one: a path object for each costs more than the
-    # check.
+    # Check by name first, since hardly any directory has one: a path object for each would cost more.
     above = _names_above(os.fspath(root))
     top = next((Path(each) for each in above if has_repository(each)), None)
     if top is None:

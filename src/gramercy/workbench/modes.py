@@ -50,8 +50,7 @@ _DOES = {
     Mode.PLAN: "only tools that change nothing run; the agent makes a plan",
 }
 
-# The difference between the two ways to a file, for a person who chooses: an evaluation is not a dangerous
-# tool.
+# The two ways to a file, for a person who chooses: an evaluation is not a dangerous tool.
 _EVALUATED = (
     "Evaluated code writes files of the project without a question, but for control files and what rules "
     "hold, and undo_last takes it back. With --mode careful evaluations ask as edits do; with --files read "

@@ -83,7 +83,7 @@ def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
             return
         named = arguments.get("image")
         for image in images:
-            # If the call names no image, only the tool knows which one it used. One notification too many is
+            # If the call names no image, only the tool knows which one it used. An extra notification is
             # harmless.
             if named in {None, image.name} and was_used(image):
                 catalog.updated(DEFINITIONS.format(name=image.name))

@@ -267,8 +267,7 @@ def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
     try:
         outcome = work()
     except BaseException as error:
-        # Ctrl-C, or an image that is gone. The person who typed the code has seen that, and need not resolve
-        # it.
+        # Ctrl-C, or an image that is gone. The person at the terminal has seen that, and need not resolve it.
         end(State.FAILED, f"{type(error).__name__}: {error}".removesuffix(": "))
         raise
     end(State.DONE if outcome.ok else State.FAILED, where=_where(outcome))

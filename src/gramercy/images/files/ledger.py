@@ -224,8 +224,7 @@ class Ledger:
         with self._lock:
             self._kinds.clear()
             if not self._collectors:
-                # Open files create collectors below, so no first stop would discard the events before the
-                # call.
+                # Open files create collectors below, so no first stop would discard events before the call.
                 self._others.begin()
             for path, is_live in self._held.files.items():
                 collector = self._collector(CALL if is_live else BACKGROUND)

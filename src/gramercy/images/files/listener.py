@@ -70,7 +70,7 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "fchmodat2": ((0, 1),),
     # Binding a socket to a path creates a name. Its address is read separately.
     "bind": (),
-    # After these some writes are not seen, or paths mean other files. That is reported. A sandbox refuses
+    # After these some writes are not seen, or paths mean other files, which is reported. A sandbox refuses
     # them.
     "io_uring_setup": (),
     "inotify_init": (),
@@ -268,8 +268,7 @@ class Listener(threading.Thread):
         try:
             self._host.before(pid)
             stop = self._read(pid, call, arguments)
-            # The data belongs to the caller only if it still waits. Otherwise its number may have been
-            # reused.
+            # The data belongs to the caller only if it still waits. Otherwise its number may be reused.
             fcntl.ioctl(self._descriptor, IS_VALID, notice[:8])
             if stop is not None:
                 self._host.tell(stop)

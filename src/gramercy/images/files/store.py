@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 LARGEST_PACK = 1 << 30
 # The limit of contents that are not copied to a disk: files with keys and passwords are small.
 LARGEST_MEMORY = 16 << 20
-# A pack is searched for unneeded contents only from this size on, and from twice the size after the last
-# search.
+# A pack is searched for unneeded contents from this size on, and from twice the size after the last search.
 SMALLEST_TIDIED = 64 << 20
 # Reading the states of 10,000 files takes up to 0.2 s, before and after every call.
 MOST_FILES = 10_000

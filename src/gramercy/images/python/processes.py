@@ -91,8 +91,7 @@ class Family:
         """Fork while all other threads wait. A thread that is woken now does not run before the fork."""
         interval = _interval()
         for _attempt in range(_ATTEMPTS):
-            # A thread that waits for its turn from now on waits this long, unless this thread yields by
-            # itself.
+            # A thread that waits for its turn from now on waits this long, unless this thread yields.
             _set_interval(_STILL)
             try:
                 reason = self.why_not()

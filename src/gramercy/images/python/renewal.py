@@ -325,7 +325,7 @@ class Renewal:
         """Return the removed names. Other modules keep their imports."""
         names = [name for cls, name in self.revision.removed if cls is None and name in self._before]
         went = {name: self._before[name] for name in names}
-        # Data may be large, and is not kept for a return.
+        # Data may be large, and is not kept until its name comes back.
         self.file.gone |= {
             name: old for name, old in went.items() if type(old) is FunctionType or is_class(old)
         }

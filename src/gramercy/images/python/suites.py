@@ -41,7 +41,7 @@ class Outcome:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and end: the first frame shows the place, the last lines the error."""
+    """Return the text, or its beginning and end: the first frame has the place, the last lines the error."""
     if len(text) <= most:
         return text
     half = most // 2

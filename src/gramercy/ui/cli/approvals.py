@@ -210,8 +210,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
     """Say what became of a call that is in doubt: it was cut off while it ran, so look before you say."""
     if is_interrupted(found_record(journal, key)):
-        # No process has recovered this call yet. Which tools are idempotent is not known here, so the person
-        # decides.
+        # No process has recovered this call yet. Idempotent tools are not known here, so the person decides.
         journal.recover(lambda _: False)
     record = resolve(journal, key, happened=outcome == "done", by=person(), reason=reason)
     if as_json:

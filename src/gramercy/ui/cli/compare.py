@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from gramercy.workbench.agents import Plan
     from gramercy.workbench.workplace import Workplace
 
-# A comparison makes many calls, and no person returns to approve them. An open question would never be
-# answered.
+# A comparison makes many calls, and no person returns to them. An open question would stay unanswered.
 UNATTENDED = Denied(
     "a comparison without a terminal asks nobody: allow the tool with a rule (--policy)", Refuser.APPROVER
 )

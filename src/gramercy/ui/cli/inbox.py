@@ -263,8 +263,7 @@ def looking_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names the journal; the command gets it opened, as `journal`.
 
-    These commands read the records of other processes. A mistyped path is an error: no journal is created
-    there.
+    These commands read the records of other processes. A mistyped path is an error, and creates no journal.
     """
 
     @wraps(command)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ESC = b"\x1b"
-# Terminals send an arrow or other key as one sequence. Over a slow connection its bytes arrive within this
-# time.
+# Terminals send a key as one sequence. Over a slow connection its bytes arrive within this time.
 SEQUENCE_SECONDS = 0.05
 # More than a person types between two reads.
 READ_BYTES = 4096

@@ -187,8 +187,8 @@ def _open_standard_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The system assigns the lowest free number: that of the closed stream. Child processes inherit
-            # it.
+            # The system assigns the lowest free number: that of the closed stream. Child processes get it
+            # too.
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)  # noqa: FBT003 - it has no name
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -203,8 +203,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
     settings = http_settings(about_http, os.environ)
     service = msgspec.structs.replace(service, nearby=is_loopback(address[0]))
     if not why_nobody():
-        # Standard input is free here, so a person at this terminal can answer for clients that show no
-        # questions.
+        # Standard input is free here, so a person at this terminal can answer for clients without questions.
         from gramercy.ui.cli.approval import one_at_a_time
 
         service = msgspec.structs.replace(service, approver=one_at_a_time)

@@ -40,8 +40,7 @@ class Conversation:
 
     def __init__(self, command: list[str], cwd: str, seconds: float) -> None:
         self._latest = monotonic() + seconds
-        # A file, not a pipe: no process reads it while the server runs, and a full pipe would block the
-        # server.
+        # A file, not a pipe: no process reads it while the server runs, and a full pipe would block it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the conversation
         self._process = subprocess.Popen(  # noqa: S603 - a command of gramercy
             command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors

@@ -71,8 +71,7 @@ MOST_PROCESSES = 320
 # From the death of a host to the death of the last process of its images.
 GONE_SECONDS = 5.0
 TURN_SECONDS = 0.05
-# A small image, for attempts that take many times its memory: its limit, and the limit with SBCL's own
-# memory.
+# A small image, for attempts that take many times its memory: its limit, and that with SBCL's own memory.
 SMALL_MB, BESIDE_MB = 128, 320
 # A host that runs from another directory builds its own core for SBCL.
 OWN_SECONDS = 120.0
