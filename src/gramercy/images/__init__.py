@@ -1,1 +1,1 @@
-"""What a live image is: SBCL and CPython processes with time travel. Knows no tools and no guard."""
+"""Live images: SBCL and CPython processes with time travel. This package knows no tools and no guard."""

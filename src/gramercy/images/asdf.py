@@ -1,7 +1,8 @@
-"""Read the user's own configuration of ASDF: where Lisp systems are looked for, outside of any project.
+"""Read the user's own ASDF configuration: the directories of Lisp systems outside of any project.
 
-ASDF would read it itself, but inside an image HOME is another directory, and what it names has to be granted
-before the start. Nothing is evaluated: of the Lisp syntax only lists, strings and keywords are read.
+ASDF would read it itself, but inside an image HOME is another directory, and the directories have to be
+granted before the start. Nothing is evaluated: of the Lisp syntax only lists, strings and keywords are
+parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 VARIABLE = "CL_SOURCE_REGISTRY"
-# A configuration has some lines.
+# A real configuration has a few lines.
 LARGEST_FILE = 1 << 20
 # A configuration may include itself.
 DEEPEST_INCLUSION = 5
@@ -40,7 +41,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A directory that the user names; `is_tree` means with all that is below it."""
+    """A directory that the user names. `is_tree` includes everything below it."""
 
     path: Path
     is_tree: bool
@@ -48,7 +49,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Registry(msgspec.Struct):
-    """What a configuration says; `inherits` tells whether the next one counts too."""
+    """The content of a configuration. `inherits` tells whether the next configuration counts too."""
 
     places: list[Place] = msgspec.field(default_factory=list)
     excluded: list[str] = msgspec.field(default_factory=list)
@@ -57,7 +58,7 @@ class Registry(msgspec.Struct):
 
 
 def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
-    """Return what ASDF would read for this user, in its order of preference."""
+    """Return the configuration that ASDF would read for this user, in its order of preference."""
     found = Registry()
     _read_variable(found, environ.get(VARIABLE, ""), home)
     _read_files(found, config_home(environ, home) / "common-lisp", home)
@@ -70,7 +71,7 @@ def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
 
 
 def is_directory(path: Path) -> bool:
-    """Tell whether there is a directory; unlike Path.is_dir, EACCES is no error."""
+    """Return whether a directory exists. Unlike for Path.is_dir, EACCES is not an error."""
     return os.path.isdir(path)  # noqa: PTH112 - see above
 
 
@@ -109,7 +110,7 @@ def _read_file(found: Registry, file: Path, home: Path, depth: int = 0) -> None:
 
 
 def _read_variable(found: Registry, text: str, home: Path) -> None:
-    """Read the variable: a list in parentheses, or paths with colons between; an empty one inherits."""
+    """Parse the variable: a list in parentheses, or paths separated by colons. An empty one inherits."""
     if text.lstrip().startswith("("):
         try:
             (whole,) = read_data(text)
@@ -132,7 +133,7 @@ def _read_variable(found: Registry, text: str, home: Path) -> None:
 
 
 def _add(found: Registry, directive: Datum, origin: str, home: Path, depth: int) -> None:
-    """Add what one directive of a configuration says."""
+    """Add the directories of one directive."""
     match directive:
         case Word("ignore-inherited-configuration"):
             found.inherits = False
@@ -157,7 +158,7 @@ def _add(found: Registry, directive: Datum, origin: str, home: Path, depth: int)
 
 
 def _location(datum: Datum, origin: str, home: Path) -> Path | None:
-    """Return the path that a location names; None for one that only ASDF can resolve."""
+    """Return the path of a location, None for one that only ASDF can resolve."""
     parts = datum if isinstance(datum, list) else [datum]
     starts = {"home": home, "root": Path("/"), "here": Path(origin).parent}
     path: Path | None = None
@@ -178,7 +179,7 @@ def _shown(datum: Datum) -> str:
 
 
 def read_data(text: str) -> list[Datum]:
-    """Read lists, strings and symbols; raise ValueError where the text is something else."""
+    """Parse lists, strings and symbols. Raise ValueError for anything else."""
     stack: list[list[Datum]] = [[]]
     place = 0
     while not _BLANK.match(text, place):
@@ -208,5 +209,5 @@ def _line(text: str, place: int) -> int:
 
 
 def lisp_string(text: str) -> str:
-    """Write a text as a Lisp string."""
+    """Format a text as a Lisp string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,8 +1,8 @@
-"""Edited files that a Python image could not take up, and those that ended it or did not end meanwhile.
+"""Edited files that a Python image could not load, and those during which its process died or hung.
 
-A process that is gone says nothing. So it writes into the memory that it shares with this one which file it
-takes up, and on which line it is, before it runs what the file says. What is written there is never believed
-to be more than a name to show, and a mark that only the image itself compares.
+A dead process cannot report anything. So before it runs an edited file, it writes the file and the current
+line into memory that it shares with this process. That text is untrusted: it is used only as a name to show,
+and as a mark that only the image itself compares.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.connection import Connection, Evaluation, Wait
 
-# Files whose marks are kept: a project that has more of them at once has another problem.
+# Files whose marks are kept. A project with more failing files at once has another problem.
 MOST_MARKS = 1_000
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What was taken up when a process ended: the place, and the mark of the file's text by its path."""
+    """The file that was being loaded when a process ended: its place, and marks of texts by path."""
 
     at: str
     marks: dict[str, str]
 
     def ended(self, why: str) -> str:
-        """Say that the process ended by it."""
+        """Describe the end of the process by it."""
         return EDITS["failed"].format(f"the process ended while {self.at} was taken up: {why}")
 
     def stayed(self) -> str:
-        """Say that it did not end."""
+        """Describe that it did not end."""
         return EDITS["failed"].format(f"{self.at} did not end while it was taken up")
 
 
@@ -42,7 +42,7 @@ _read = msgspec.json.Decoder(Attempt).decode
 
 
 def attempt_of(wait: Wait | None) -> Attempt | None:
-    """Return what the process that is waited for takes up; None where it does something else."""
+    """Return the edited file that the awaited process is loading, None where it does something else."""
     if wait is None or wait.mirror is None:
         return None
     data = wait.mirror.read_attempt(wait.connection.last_id)
@@ -57,7 +57,7 @@ def attempt_of(wait: Wait | None) -> Attempt | None:
 
 
 class Declined:
-    """The texts that failed, by file: a process that comes from an earlier state does not know of them."""
+    """The texts that failed, by file: a process restored from an earlier state does not know them."""
 
     def __init__(self) -> None:
         self.marks: dict[str, str] = {}
@@ -65,16 +65,16 @@ class Declined:
         self._knows: Connection | None = None
 
     def add(self, marks: dict[str, str]) -> None:
-        """Note texts that have failed in a process which is given up; the reply tells of them."""
+        """Note texts that failed in an abandoned process. The reply reports them."""
         self.marks = dict([*self.marks.items(), *marks.items()][-MOST_MARKS:])
         self._is_told, self._knows = True, None
 
     def unknown_to(self, live: Connection) -> dict[str, str] | None:
-        """Return what a process has not been told, if anything."""
+        """Return the failures that a process has not been told, if any."""
         return self.marks if self.marks and live is not self._knows else None
 
     def tell(self, evaluation: Evaluation, live: Connection) -> None:
-        """Let an evaluation tell the process; the file that the user asks for is tried in any case."""
+        """Pass the failures on with an evaluation. A file that the user asks for is tried in any case."""
         if evaluation.op == "take_up" and not evaluation.is_repeated:
             self.marks.pop(os.path.realpath(evaluation.code), None)
         evaluation.declined = self.unknown_to(live)
@@ -83,7 +83,7 @@ class Declined:
 
 
 def joined(reply: Reply, before: Printed) -> Reply:
-    """Return a reply with what was printed before it by edited files that failed."""
+    """Return a reply with the earlier output of edited files that failed."""
     more = {name: getattr(before, name) + getattr(reply, name) for name in ("stdout", "stderr")}
     totals = {
         name: before.truncated.get(name, len(getattr(before, name)))
@@ -95,5 +95,5 @@ def joined(reply: Reply, before: Printed) -> Reply:
 
 
 def printed_by(reply: Reply) -> Printed:
-    """Return what a reply shows of the output."""
+    """Return the output in a reply."""
     return Printed(reply.stdout, reply.stderr, reply.truncated)

@@ -1,8 +1,8 @@
-"""Bound what the processes of an image use together: memory, space in the project, and how many there are.
+"""Bound the total resources of an image's processes: memory, space in the project, and their number.
 
-Limits of the kernel count each process by itself, and for root they do not bound the number of processes at
-all. So one thread looks at the processes of every image, more often the nearer they come to a bound. Memory
-grows by gigabytes a second: a watch notices late, and the limit of each process stands behind it.
+The kernel's limits count each process by itself, and for root they do not bound the number of processes at
+all. So one thread checks the processes of every image, more often the nearer they are to a bound. Memory
+grows by gigabytes a second: the watch notices late, so each process also has its own limit.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
     from gramercy.images.present import Present
     from gramercy.images.processes import Family
 
-# More than any library starts by itself on a big machine; a fork bomb passes it within a tenth of a second.
+# More than any library starts by itself on a large machine. A fork bomb exceeds it within 0.1 s.
 MOST_PROCESSES = 256
 # Processes and threads, as the kernel counts them: more than a program needs, and few enough to kill.
 MOST_TASKS = 4096
-# All processes together, in parts of what each may use: evaluated code and some helpers of its own.
+# The memory of all processes, as a multiple of one process's limit: for evaluated code and some helpers.
 TIMES_MEMORY = 2
-# Seconds between two looks: with nothing under way, usually, and close to a bound.
+# Seconds between two checks: without activity, usually, and close to a bound.
 IDLE, USUAL, QUICKEST = 2.0, 0.1, 0.005
-# Bytes a second by which memory can grow; how soon the next look is due follows from it.
+# Bytes a second by which memory can grow. The time of the next check follows from it.
 GROWTH = 8 << 30
-# The part of the time that may be spent on exact looks: the kernel takes 30 µs a megabyte.
+# The share of time that exact checks may take: the kernel needs 30 µs a megabyte.
 PART = 0.05
-# Instances that were just allowed may not be seen yet.
+# Instances that were just allowed may not be visible yet.
 UNSEEN_SECONDS = 1.0
-# A copy says hello within milliseconds; in this time a process may take its own limit of memory, not more.
+# A copy connects within milliseconds. Meanwhile a process can use at most its own memory limit.
 SETTLING_SECONDS = 0.5
-# Looks in a row after which a bomb has won, and all is ended.
+# After this many checks in a row above a bound, the bomb has won and the whole image is ended.
 MOST_TIMES = 5
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What all processes that evaluated code runs may use together."""
+    """The limits for all processes of evaluated code together."""
 
     memory_bytes: int | None = None
     processes: int = MOST_PROCESSES
@@ -67,57 +67,57 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Watched(Protocol):
-    """What the watch needs to know of an image; asked without any lock."""
+    """The parts of an image that the watch needs. They are called without any lock."""
 
-    # The memory behind descriptors that only kept states hold still; told to it by the watch.
+    # The memory behind descriptors that only kept states still hold. The watch sets it.
     kept_bytes: int
 
     @property
     def bounds(self) -> Bounds:
-        """What its processes may use."""
+        """The limits of its processes."""
 
     def zygote_pid(self) -> int | None:
-        """Return the process that is above all that evaluated code starts; None when it has ended."""
+        """Return the common ancestor of all processes that evaluated code starts. None when it has ended."""
 
     def kept_pids(self) -> set[int]:
-        """Return the processes that evaluate nothing: those of ours, and the kept states."""
+        """Return the processes that evaluate nothing: our own, and the kept states."""
 
     def written(self) -> Written | None:
-        """Return what was written into the project since the last call began; None where it is not heard."""
+        """Return the counter of writes to the project since the last call began. None if unheard."""
 
     def prefer(self, running: list[int], kept: set[int]) -> None:
-        """Have the kernel end the first before the others, where it bounds their memory."""
+        """Let the kernel kill running processes before kept ones, where it bounds their memory."""
 
     def is_settled(self) -> bool:
-        """Tell whether all copies that are kept are known; one on its way looks like any other process."""
+        """Return whether all kept copies have connected. Before that one looks like any other process."""
 
     def exceeded(self, reason: str) -> None:
-        """Take note that the others are being killed, and why."""
+        """Note that the other processes are being killed, and the reason."""
 
     def give_up_all(self) -> None:
-        """End all processes of the image at once: they come faster than they are killed."""
+        """End all processes of the image at once: they fork faster than they are killed."""
 
 
 def limit_tasks(process: int) -> None:
-    """Let the kernel bound how many tasks a process and those below it make: at once, other than the watch.
+    """Let the kernel bound the tasks of a process and its descendants. Unlike the watch, this acts at once.
 
-    It counts them in the user namespace of the sandbox, never those of root outside. Without a namespace it
-    would count all processes of the user, so this is for a namespaced image only.
+    The kernel counts them in the user namespace of the sandbox, never those of root outside. Without a
+    namespace it would count all processes of the user, so this is for a namespaced image only.
     """
     with contextlib.suppress(OSError, ValueError):
         resource.prlimit(process, resource.RLIMIT_NPROC, (MOST_TASKS, MOST_TASKS))
 
 
 class Forks:
-    """Says, at each fork and before it happens, whether there may be one more process."""
+    """Decides before each fork whether there may be one more process."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        # How many more are allowed without counting again: what ends meanwhile only makes room.
+        # Forks that are allowed without counting again: processes that end meanwhile only make room.
         self._left = 0
 
     def __call__(self, pid: int) -> bool:
-        """Tell whether a process may make another one; if not, all that evaluate are ended."""
+        """Return whether a process may fork. If not, all evaluating processes are ended."""
         is_ending = watch.is_ending(self._watched)
         if self._left > 0 and not is_ending:
             self._left -= 1
@@ -125,10 +125,10 @@ class Forks:
         kept = self._watched.kept_pids()
         zygote = self._watched.zygote_pid()
         if zygote is None or pid == zygote or pid in kept:
-            # They fork only when the keeper asks them to.
+            # These fork only at the keeper's request.
             return True
         if is_ending:
-            # It is ended with the others, or was: one more look would end what is restored by then.
+            # It is ended with the others, or was. Another check would end the processes restored meanwhile.
             self._left = 0
             return False
         self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
@@ -141,7 +141,7 @@ class Forks:
 
 
 class _Look:
-    """How one image has fared, and when it is looked at next."""
+    """The last measurements of one image, and the time of its next check."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
@@ -149,17 +149,17 @@ class _Look:
         self._ticks = -1
         self._times = 0
         self.is_denied = False
-        # Cleared while what evaluates is being killed.
+        # Cleared while the evaluating processes are being killed.
         self.is_over = threading.Event()
         self.is_over.set()
         self._rests_until = 0.0
-        # What descriptors hold, and what was written, as of the last look at them, and when the next is due.
+        # The bytes behind descriptors and the written bytes at the last check, and the time of the next.
         self._held, self._written, self._next = 0, 0, 0.0
-        # When a bound was first seen to be passed, while copies were on their way.
+        # When a bound was first exceeded while copies had not connected yet.
         self._since = 0.0
 
     def now(self) -> bool:
-        """Look once, and act on what is seen; return False when the image has ended."""
+        """Check once, and act on the result. Return False when the image has ended."""
         zygote = self.watched.zygote_pid()
         if zygote is None:
             return False
@@ -178,12 +178,12 @@ class _Look:
         if reason is not None:
             self._end(zygote, reason)
         if self.is_denied:
-            # Since the look: nothing that waits for a fork is answered until the next one.
+            # A fork was denied after the check began. Its process waits unanswered, so check again at once.
             self.due = 0.0
         return True
 
     def _waits(self) -> bool:
-        """Tell whether to wait, for a moment, for copies on their way: killed, their states would be lost."""
+        """Return whether to wait for copies that have not connected: if killed, their states are lost."""
         if self.is_denied or self.watched.is_settled():
             return False
         self._since = self._since or monotonic()
@@ -193,9 +193,9 @@ class _Look:
         self.is_over.clear()
         try:
             self.watched.exceeded(reason)
-            # Asked anew: a copy may have come since the look.
+            # Computed again: a copy may have connected since the check.
             end_processes(zygote, self.watched.kept_pids())
-            # What they held is free; what they wrote stays until the files go back, and is told.
+            # Their memory is free. Files that they wrote stay until they are restored, and are reported.
             self._held = self._written = 0
             if (written := self.watched.written()) is not None:
                 written.forget()
@@ -206,10 +206,10 @@ class _Look:
             self.is_over.set()
 
     def _look_behind(self, running: list[int], spared: set[int]) -> None:
-        """Look at what the kernel holds for the processes, as often as that may take its part of the time."""
+        """Measure the kernel memory behind the processes, within the allowed share of time."""
         if monotonic() < self._next:
             return
-        # Of the processor: on a busy machine the wait for it would put off the next look by seconds.
+        # Processor time: on a busy machine the elapsed time would delay the next check by seconds.
         began = thread_time()
         written = self.watched.written()
         seen: set[str] = set()
@@ -233,7 +233,7 @@ class _Look:
         return self._exceeded_memory(running, bounds.memory_bytes)
 
     def _exceeded_memory(self, running: list[int], allowed: int) -> str | None:
-        # What the kernel holds for them is known; only what they share takes time to find out.
+        # The kernel memory behind them is known. Only measuring shared memory takes time.
         if self._held <= allowed and monotonic() < self._rests_until:
             return None
         began = thread_time()
@@ -255,7 +255,7 @@ class _Look:
 
 
 class Watch:
-    """The thread that looks at every image; it starts with the first one and ends with the last."""
+    """The thread that checks every image. It starts with the first image and ends with the last."""
 
     def __init__(self) -> None:
         self._looks: list[_Look] = []
@@ -274,7 +274,7 @@ class Watch:
         self._hurry.set()
 
     def hurry(self) -> None:
-        """Look soon: a call takes longer than a moment."""
+        """Check soon: a call takes longer than a moment."""
         soon = monotonic() + USUAL
         for look in self._looks:
             if look.due > soon:
@@ -282,17 +282,17 @@ class Watch:
                 self._hurry.set()
 
     def denied(self, watched: Watched) -> None:
-        """End what an image runs: one more process than it may have was to be made."""
+        """End the running processes of an image: it tried to exceed its number of processes."""
         for look in self._of(watched):
             look.is_denied, look.due = True, 0.0
         self._hurry.set()
 
     def is_ending(self, watched: Watched) -> bool:
-        """Tell whether what an image runs is about to be killed."""
+        """Return whether the running processes of an image are about to be killed."""
         return any(look.is_denied or not look.is_over.is_set() for look in self._of(watched))
 
     def wait_for_end(self, watched: Watched, seconds: float) -> None:
-        """Wait until what an image runs is killed: what it makes meanwhile would be killed too."""
+        """Wait until the running processes of an image are killed: new ones would be killed too."""
         for look in self._of(watched):
             look.is_over.wait(seconds)
 
@@ -317,7 +317,7 @@ class Watch:
             except Exception:  # noqa: BLE001 - a look at what changes meanwhile: the next one sees
                 look.due, goes_on = monotonic() + USUAL, True
             with self._lock:
-                # It may have been started anew meanwhile.
+                # The image may have been started again meanwhile.
                 if not goes_on and look.watched.zygote_pid() is None:
                     self._looks.remove(look)
 
@@ -326,21 +326,21 @@ watch = Watch()
 
 
 class Usage:
-    """The processes of an image: bounded by the watch, shed with old states, ended at a reset."""
+    """The processes of an image: bounded by the watch, reduced with old states, ended at a reset."""
 
     def __init__(self, present: Present) -> None:
         self._present = present
-        # Why the processes that evaluate were killed by the watch.
+        # Why the watch killed the evaluating processes.
         self._excess = ""
         self.kept_bytes = 0
         self._group: Group | None = None
-        # Bytes that kept states may add before all of them are looked at again.
+        # Bytes that kept states may add before all of them are measured again.
         self._room = 0
-        # When inotify instances were allowed, the latest ones.
+        # The times at which the latest inotify instances were allowed.
         self._allowed: deque[float] = deque(maxlen=MOST_WATCHERS)
 
     def begin(self, family: Family) -> list[str]:
-        """Bound the processes of a family from now on; say so where they cannot be seen."""
+        """Bound the processes of a family from now on. Return a note where they cannot be seen."""
         if family.program.confinement is Confinement.BUBBLEWRAP:
             limit_tasks(family.zygote.pid)
         self._group = Group.of(family.zygote.pid)
@@ -351,7 +351,7 @@ class Usage:
 
     @property
     def bounds(self) -> Bounds:
-        """What all processes that evaluated code runs may use together."""
+        """The limits for all processes of evaluated code together."""
         family = self._present.family
         if family is None:
             return Bounds()
@@ -360,12 +360,12 @@ class Usage:
         return Bounds(memory, written_bytes=grants.disk_mb << 20)
 
     def written(self) -> Written | None:
-        """Return what was written into the project since the last call began; None where it is not heard."""
+        """Return the counter of writes to the project since the last call began. None if unheard."""
         files = self._present.files
         return files.written if files is not None and not files.compares else None
 
     def may_watch(self) -> bool:
-        """Tell whether one more inotify instance may be made; called by the listener."""
+        """Return whether one more inotify instance may be created. Called by the listener."""
         zygote, now = self.zygote_pid(), monotonic()
         is_soon = len(self._allowed) == MOST_WATCHERS and now - self._allowed[0] < UNSEEN_SECONDS
         if zygote is None or is_soon or watchers([zygote, *descendants(zygote)]) >= MOST_WATCHERS:
@@ -374,7 +374,7 @@ class Usage:
         return True
 
     def zygote_pid(self) -> int | None:
-        """Return the process that is above all that evaluated code starts; None when it has ended."""
+        """Return the common ancestor of all processes that evaluated code starts. None when it has ended."""
         family = self._present.family
         return family.zygote.pid if family is not None and family.is_alive else None
 
@@ -384,16 +384,16 @@ class Usage:
         return kept | set(self._present.moments.pids().values())
 
     def is_settled(self) -> bool:
-        """Tell whether all copies that were promised have come."""
+        """Return whether all expected copies have connected."""
         return not self._present.promised
 
     def workers(self) -> set[int]:
-        """Return the processes that evaluate, and those that evaluated code has started."""
+        """Return the evaluating processes, and those that evaluated code has started."""
         zygote = self.zygote_pid()
         return set() if zygote is None else set(descendants(zygote)) - self.kept_pids()
 
     def exceeded(self, reason: str) -> None:
-        """Take note that the processes that evaluate are being killed."""
+        """Note that the evaluating processes are being killed."""
         self._excess = reason
 
     def give_up_all(self) -> None:
@@ -403,14 +403,14 @@ class Usage:
             family.end_first()
 
     def take_excess(self) -> str:
-        """Return why the watch killed what evaluates, once; empty where it did not."""
+        """Return once why the watch killed the evaluating processes. Empty where it did not."""
         excess, self._excess = self._excess, ""
         self._look_at_group()
         by_kernel, self._present.by_kernel = self._present.by_kernel, ""
         return excess or by_kernel
 
     def prefer(self, running: list[int], kept: set[int]) -> None:
-        """Have the kernel end what evaluates before what is kept."""
+        """Let the kernel kill evaluating processes before kept ones."""
         zygote = self.zygote_pid()
         if self._group is not None and zygote is not None:
             self._group.prefer(zygote, running, kept)
@@ -422,28 +422,28 @@ class Usage:
             self._present.by_kernel = f"{told}, which is what the kernel allows to its control group"
 
     def wait_for_end(self) -> None:
-        """Wait until the watch has killed what it is about to kill, if anything."""
+        """Wait until the watch has finished a pending kill, if any."""
         if self._excess:
-            # The look that goes before may take as long on a machine that is as busy.
+            # On a busy machine the check before the kill may take as long as the kill.
             watch.wait_for_end(self, 2 * END_SECONDS)
 
     def shed(self, pid: int, heavy_bytes: int) -> list[str]:
-        """Drop old states where a new one of this size makes them use more than they may; say which."""
+        """Drop old states if a new one of this size makes them exceed their memory. Return notes."""
         most, size = self.bounds.memory_bytes, resident_bytes(pid)
-        # As the kernel tells, not the image; the states of a small one never come near.
+        # The size comes from the kernel, not from the image. States of a small image never reach the limit.
         if most is None or size < heavy_bytes:
             return []
-        # To look takes as long as many copies. Each state adds no more than all that it has.
+        # A measurement takes as long as many copies. A state adds at most its whole size.
         self._room -= size
         if self._room >= 0:
             return []
         dropped, used = self._present.timeline.shed(most)
-        # What the newest one shares with the live process becomes its own when that writes.
+        # Memory that the newest state shares with the live process becomes its own when that process writes.
         self._room = most - used - size
         return _dropped(f"Kept states may use {most >> 20} MB together", dropped)
 
     def make_room(self, family: Family) -> list[str]:
-        """Drop old states where few descriptors are left, or they hold much memory by theirs; say which."""
+        """Drop old states if few descriptors are left, or theirs hold much memory. Return notes."""
         most = self.bounds.memory_bytes
         if family.is_scarce:
             reason = "This process has few file descriptors left (see 'ulimit -n')"
@@ -457,14 +457,14 @@ class Usage:
         return _dropped(reason, self._present.timeline.halve())
 
     def end_strays(self, kept: set[int]) -> list[str]:
-        """End what evaluated code has left running, but for these; say what that was."""
+        """End the processes that evaluated code has left running, except for these. Return notes."""
         zygote, family = self.zygote_pid(), self._present.family
         if zygote is None or family is None:
             return []
         if family.listener is not None:
             family.listener.holds_forks = True
         try:
-            # A copy that was dropped just now still runs, and is none of what evaluated code has started.
+            # A copy that was just dropped still runs. Evaluated code has not started it.
             ended = end_processes(zygote, kept, frozenset(family.met_pids))
         finally:
             if family.listener is not None:

@@ -1,9 +1,9 @@
-"""The user's cache: SBCL cores with the image's program inside, and what ASDF has compiled for each project.
+"""The user's cache: SBCL cores with the image's program inside, and ASDF's compiled files of each project.
 
-A core starts in milliseconds, its source in seconds; its name tells runtime and source, so that a core that
-does not fit is never found. Evaluated code can write compiled files, so each project has a directory of its
-own, and images with other rights have another: what confined code wrote is never loaded by an image that may
-do more.
+A core starts in milliseconds, its source in seconds. The name of a core identifies runtime and source, so a
+core that does not fit is never found. Evaluated code can write compiled files, so each project has its own
+directory, and images with other rights have another one: an image with more rights never loads files that
+confined code wrote.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     Tell = Callable[[str], object]
 
 SOURCE = Path(__file__).parent / "lisp"
-# A build takes 5 s; the rest is for a loaded machine.
+# A build takes 5 s. The rest is for a busy machine.
 BUILD_SECONDS = 120.0
-# How often a line tells that a build is going on.
+# The interval of progress lines during a build.
 QUIET_SECONDS = 1.0
-# Cores and compiled files of versions and projects that were not used for so long are removed.
+# Cores and compiled files that were unused for this long are removed.
 KEPT_SECONDS = 30 * 24 * 3600.0
 # Characters of the output of a failed build: the error is at its end.
 TAIL = 2000
-# The bit of a mode that lets everybody write.
+# The mode bit that lets every user write.
 OTHERS_WRITE = 0o002
-# A core serves every project: it must not remember systems of the machine, such as a newer ASDF.
+# A core serves every project. It must not contain systems of the machine, such as a newer ASDF.
 BUILD_REGISTRY = "(:source-registry :ignore-inherited-configuration)"
 BUILDING = "building the SBCL core, once; this takes a few seconds"
 WAITING = "waiting for the SBCL core, which another process builds"
@@ -65,10 +65,10 @@ def core_name(sbcl: str, version: str) -> str:
 
 
 def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
-    """Return the core, building it when there is none; None where it cannot be kept.
+    """Return the core, building it when there is none. None where it cannot be kept.
 
-    `tell` gets a line about what takes long, once a second while it does, and about what cannot be done;
-    without it, standard error does, each line once.
+    `tell` gets a line about a slow step, once a second while it lasts, and about failures. Without it, each
+    line goes to standard error once.
     """
     tell = tell or on_standard_error
     core = cache_directory().resolve() / core_name(sbcl, version)
@@ -93,7 +93,7 @@ def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
 
 
 def _keep_private(core: Path) -> None:
-    """Let nobody else write the core, which images run; one that others could write is built anew."""
+    """Let no other user write the core, since images run it. If others could write it, build it anew."""
     with suppress(FileNotFoundError):
         if core.parent.stat().st_mode & OTHERS_WRITE:
             core.parent.chmod(0o700)
@@ -110,14 +110,14 @@ def on_standard_error(text: str) -> None:
 
 def write_line(text: str) -> None:
     """Write a line to standard error, each time."""
-    # EPIPE from a client that has closed its end, or ENOSPC from a log: no reason to fail.
+    # EPIPE from a client that has closed its end, or ENOSPC from a log, must not cause a failure.
     with suppress(OSError, ValueError):
         sys.stderr.write(f"gramercy: {text}\n")
 
 
 @contextmanager
 def _lock(path: Path, tell: Tell) -> Iterator[None]:
-    """Let one process build while the others wait; the kernel unlocks for one that dies."""
+    """Let one process build while the others wait. The kernel releases the lock of a dead process."""
     begun = told = monotonic()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         while True:
@@ -160,7 +160,7 @@ def _build(sbcl: str, core: Path, tell: Tell) -> None:
 
 
 def _write_through(path: Path) -> None:
-    """Sync a file before it is renamed: after a crash a truncated core would be used again and again."""
+    """Sync a file before it is renamed: after a crash a truncated core would be used repeatedly."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -206,18 +206,18 @@ def _remove_old(current: Path) -> None:
                 path.unlink()
 
 
-# Of all compile caches together: some dozens of projects with big libraries.
+# The limit of all compile caches together: some dozens of projects with large libraries.
 MOST_BYTES = 2 << 30
-# On the disk: a library such as ironclad takes 20 MB.
+# Free space on the disk. A library such as ironclad takes 20 MB.
 LEAST_FREE_BYTES = 64 << 20
-# A cache that was opened within a day may be in use, and is not removed for room.
+# A cache that was opened within a day may be in use, and is not evicted.
 IN_USE_SECONDS = 24 * 3600.0
-# A sweep walks through all caches, so once a day.
+# A sweep walks through all caches, so it runs once a day.
 SWEEP_SECONDS = 24 * 3600.0
 
 
 def build_key(sbcl: str, version: str) -> str:
-    """Return a name for what compiled files depend on: builds of one version differ in features."""
+    """Return a key of everything that compiled files depend on: builds of one version differ in features."""
     binary = Path(sbcl).resolve()
     words = []
     for file in (binary, binary.parent.parent / "lib/sbcl/sbcl.core"):
@@ -230,18 +230,18 @@ def build_key(sbcl: str, version: str) -> str:
 def fasl_directory(project: Path | None, build: str, rights: str, sources: Iterable[Path] = ()) -> Path:
     """Return the compile cache for a project and the rights of an image there.
 
-    `sources` are the directories of its libraries: what was compiled against one version of a library must
-    not be loaded with another.
+    `sources` are the directories of its libraries: files compiled against one version of a library must not
+    be loaded with another.
     """
     name = _digest([str(project), *map(str, sources)])[:16]
     return cache_directory().resolve() / "fasl" / f"{build}-{name}-{rights}" / "files"
 
 
 def open_cache(directory: Path, project: Path | None) -> str | None:
-    """Make the directory ready; return why it cannot be used, or None when it can."""
+    """Prepare the directory. Return why it cannot be used, or None when it can."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Outside of what the image may write: its mtime is the last use, its content the project.
+        # It lies outside of the image's writable area. Its mtime is the last use, its content the project.
         (directory.parent / "project").write_text(f"{project}\n", encoding="utf-8", errors="replace")
         with tempfile.TemporaryFile(dir=directory):
             pass
@@ -255,7 +255,7 @@ def open_cache(directory: Path, project: Path | None) -> str | None:
 
 
 def size_of(directory: Path) -> int:
-    """Return the bytes below a directory, without following links, which evaluated code may have made."""
+    """Return the bytes below a directory, without following links that evaluated code may have made."""
     return sum(status.st_size for status in _files(directory))
 
 

@@ -1,8 +1,9 @@
-"""What is in a project that evaluated code must not change, since programs of the person run it later.
+"""Find the paths of a project that evaluated code must not change, since the person's programs run them.
 
-Control files at any depth, git repositories, Python environments under any name, what links with such names
-lead to, and the source of gramercy itself where that lies in the project. The walk is bounded: what is deeper
-than the bound is told, and looked after by `sentry` where evaluated code is heard to write. Nothing is run.
+These are control files at any depth, git repositories, Python environments under any name, the targets of
+links with such names, and the source of gramercy itself if it lies in the project. The walk is bounded.
+Deeper paths are reported, and `sentry` protects them where writes of evaluated code are heard. Nothing is
+run.
 """
 
 from __future__ import annotations
@@ -48,29 +49,28 @@ from gramercy.images.project import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Both are reached by few projects: a walk of 10,000 files takes some ten milliseconds.
+# Few projects reach either limit: a walk of 10,000 files takes some ten milliseconds.
 MOST_ENTRIES = 100_000
 MOST_SECONDS = 0.5
-# Each is a mount, of a third of a millisecond; those beyond are looked after.
+# Each is a mount and takes a third of a millisecond. Further paths are left to `sentry`.
 MOST_HELD = 200
 # Projects whose directories are remembered.
 MOST_KNOWN = 8
-# Times of files tick every 4 to 10 ms on older kernels: a change within a tick of the last look is not seen.
+# File times tick every 4 to 10 ms on older kernels: a change within a tick of the last check is not seen.
 TICK_NS = 30_000_000
-# As many as the kernel follows.
+# The limit of the kernel.
 MOST_LINKS = 40
-# Tools fill these with thousands of files, and editors and shells are not started in them.
+# Tools fill these with thousands of files. Editors and shells are not started in them.
 PASSED_OVER = frozenset(("node_modules", "__pycache__"))
-# Where a project is itself an environment.
+# The names to protect where the project is itself an environment.
 PROGRAMS = ("bin", "lib", "lib64", "etc", *SIGNS)
 
 
 class Census(msgspec.Struct, frozen=True):
-    """What was found, by names from the project directory.
+    """The paths that were found, relative to the project directory.
 
-    `held` can be mounted read-only; `loose` are control files and links that cannot. `folders` are the
-    directories that were looked into, with the time of their last change. `bound` says which bound was
-    reached, if one was.
+    `held` can be mounted read-only. `loose` are control files and links that cannot. `folders` are the
+    visited directories, with the time of their last change. `bound` names the limit that was reached, if any.
     """
 
     held: dict[str, Kind]
@@ -80,7 +80,7 @@ class Census(msgspec.Struct, frozen=True):
 
 
 def census(project: Path) -> Census:
-    """Look through a project for what evaluated code must not change."""
+    """Search a project for paths that evaluated code must not change."""
     walk = _Walk(project)
     for name, kind in own_places(project).items():
         walk.hold(name, kind)
@@ -98,11 +98,11 @@ def census(project: Path) -> Census:
 
 
 def reader_in(project: str | Path, name: str) -> str:
-    """Say who reads a file for something to run, as `reader_of` does, also where only its place tells it.
+    """Name the program that reads a file for something to run, like `reader_of`, also by its place alone.
 
-    That is an environment of any name, the source of gramercy itself, what git's config names, a repository
-    without a work tree, and what a link with the name of a control file, or in a directory with such a name,
-    leads to, if it lies on the way.
+    Such a place is an environment of any name, the source of gramercy itself, a path in git's config, a
+    repository without a work tree, or the target of a link with the name of a control file, or in a directory
+    with such a name, if it lies on the way.
     """
     found = reader_of(name)
     if found:
@@ -119,7 +119,7 @@ def reader_in(project: str | Path, name: str) -> str:
 
 
 def _is_of_git(top: str, places: tuple[str, ...]) -> bool:
-    """Tell whether git runs the first of these places: by its config, or for a repository without `.git`."""
+    """Return whether git runs the first of these places: by its config, or for a bare repository."""
     if places[0].rpartition("/")[2].casefold() == HEAD.casefold():
         return True
     if any(os.path.lexists(f"{top}/{each}/{HEAD}") and is_repository(Path(top, each)) for each in places):
@@ -128,7 +128,7 @@ def _is_of_git(top: str, places: tuple[str, ...]) -> bool:
 
 
 def _linked(top: str, folder: str, places: tuple[str, ...]) -> list[Kind]:
-    """Return the kinds of control files in a directory that are links to one of these places, or hold one."""
+    """Return the kinds of a directory's control files that are links to one of these places, or hold one."""
     found = []
     with contextlib.suppress(OSError), os.scandir(f"{top}/{folder}") as entries:
         for entry in entries:
@@ -143,10 +143,10 @@ def _linked(top: str, folder: str, places: tuple[str, ...]) -> list[Kind]:
 
 
 def _inner_links(place: str, kind: Kind) -> list[str]:
-    """Return links in a control directory: what a program reads there is what they lead to.
+    """Return links in a control directory: a program there reads their targets.
 
     Environments are full of links to programs of the system, and of a repository only the hooks are run. A
-    link back to where the directory lies means no file of its own.
+    link back to the place of the directory adds no file.
     """
     if kind is OF_PYTHON or kind is OF_SELF:
         return []
@@ -155,15 +155,15 @@ def _inner_links(place: str, kind: Kind) -> list[str]:
 
 
 def _is_placeholder(project: Path) -> bool:
-    """Tell whether a directory stands where git would look for what worktrees share."""
+    """Return whether a directory stands where git would look for the shared files of worktrees."""
     place = project / COMMON
     return place.is_dir() and not place.is_symlink() and not (project / GIT / "HEAD").exists()
 
 
 class _Folder(NamedTuple):
-    """What one directory holds: when it last changed, names with their kinds, directories to look into.
+    """The content of one directory: its last change, names with their kinds, and subdirectories to visit.
 
-    `whole` is its own kind where all of it is held: an environment, or a repository without a work tree.
+    `whole` is its own kind where all of it is protected: an environment, or a repository without a work tree.
     """
 
     changed: int
@@ -173,12 +173,12 @@ class _Folder(NamedTuple):
     whole: Kind | None = None
 
 
-# What was read of a project, by directory, for its next image: only what has changed is read again.
+# Directories already read, per project, for its next image: only changed ones are read again.
 _known: dict[str, dict[str, _Folder]] = {}
 
 
 def _read(top: str, folder: str) -> _Folder:
-    """Read a directory; a link counts by its own name."""
+    """Read a directory. A link counts by its own name."""
     place = f"{top}/{folder}"
     changed = os.lstat(place).st_ctime_ns
     with os.scandir(place) as found:
@@ -198,7 +198,7 @@ def _read(top: str, folder: str) -> _Folder:
 
 
 class _Walk:
-    """A walk from the top, nearest first, so that the bound cuts off what is deepest."""
+    """A walk from the top, breadth first, so that the limit cuts off the deepest paths."""
 
     def __init__(self, project: Path) -> None:
         self._top = str(project)
@@ -212,9 +212,9 @@ class _Walk:
         self._bound = ""
 
     def census(self) -> Census:
-        """Return what was found; of things inside of each other the outermost.
+        """Return the result. Of nested paths it has the outermost.
 
-        What runs on this machine comes first: there may be instructions in every directory.
+        Programs that run on this machine come first: every directory may hold instructions.
         """
         held = [name for name in self._held if not any(each in self._held for each in above(name))]
         held.sort(key=lambda name: self._held[name] in (INSTRUCTIONS, SERVICES))
@@ -224,11 +224,11 @@ class _Walk:
         return Census(kept, {**self._loose, **beyond}, self._folders, bound)
 
     def hold(self, name: str, kind: Kind) -> None:
-        """Note what is to be read-only."""
+        """Note a path to be mounted read-only."""
         self._held.setdefault(name, kind)
 
     def run(self) -> None:
-        """Walk until all is seen or a bound is reached."""
+        """Walk until everything is visited or a limit is reached."""
         waiting = deque([""])
         while waiting and not self._bound:
             name = waiting.popleft()
@@ -243,7 +243,7 @@ class _Walk:
             _known.pop(next(iter(_known)))
 
     def _into(self, name: str) -> tuple[str, ...]:
-        """Note what a directory holds; return the directories in it that are to be looked into."""
+        """Note the content of a directory. Return its subdirectories to visit."""
         folder = self._before.get(name)
         if folder is None or os.lstat(f"{self._top}/{name}").st_ctime_ns != folder.changed:
             folder = _read(self._top, name)
@@ -265,15 +265,15 @@ class _Walk:
 
     def _note(self, name: str, kind: Kind, *, is_link: bool) -> None:
         if is_link:
-            # The link can be replaced: it is looked after, and what it leads to is held.
+            # The link can be replaced, so it is left to `sentry`, and its target is protected.
             self.follow(name, kind)
         else:
             self.hold(name, kind)
 
     def follow(self, name: str, kind: Kind) -> None:
-        """Note a link, the links on its way, and where it ends, as far as that is in the project.
+        """Note a link, the links on its way, and its target, as far as they are in the project.
 
-        What is not there yet is looked after.
+        A missing target is left to `sentry`.
         """
         place = f"{self._top}/{name}"
         for _ in range(MOST_LINKS):
@@ -290,7 +290,7 @@ class _Walk:
             place = _next(place)
 
     def follow_inner(self) -> None:
-        """Note what links in control directories lead to; the links themselves are read-only with those."""
+        """Note the targets of links in control directories. The links themselves are read-only with those."""
         for name, kind in list(self._held.items()):
             for link in _inner_links(f"{self._top}/{name}", kind):
                 if (within := self._within(_next(link))) is not None:
@@ -301,7 +301,7 @@ class _Walk:
 
 
 def _next(link: str) -> str:
-    """Return where a link leads, with the links above that resolved."""
+    """Return the target of a link, with the links above it resolved."""
     target = os.path.join(os.path.dirname(link), os.readlink(link)).rstrip("/")  # noqa: PTH115, PTH118, PTH120
     above, name = os.path.split(target)
     if name in (".", ".."):
@@ -310,17 +310,17 @@ def _next(link: str) -> str:
 
 
 def joined(folder: str, name: str) -> str:
-    """Return the name of an entry from the project directory."""
+    """Return the name of an entry relative to the project directory."""
     return f"{folder}/{name}" if folder else name
 
 
 def is_looked_into(name: str) -> bool:
-    """Tell whether a directory without a reader is walked through."""
+    """Return whether to visit a directory that no program reads."""
     return name not in PASSED_OVER and not (name.startswith(".") and "cache" in name)
 
 
 def above(name: str) -> Iterator[str]:
-    """Yield the directories that a name lies in, the nearest first."""
+    """Yield the directories above a name, the nearest first."""
     while "/" in name:
         name = name.rpartition("/")[0]
         yield name
@@ -330,18 +330,18 @@ Seen = tuple[int, int, int, int]
 
 
 class Entries:
-    """The names in a project as they are now, by their names from its directory; no link is followed."""
+    """The current names in a project, relative to its directory. No link is followed."""
 
     def __init__(self, project: Path, folders: dict[str, int]) -> None:
         self.top = project
         self.prefix = f"{project}/"
-        # The top is read again at the first look.
+        # The top is read again at the first check.
         self.folders = {**folders, "": 0}
 
     def state(self, name: str, *, whole: bool = False) -> Seen | None:
-        """Return what tells a file from another and from a later one.
+        """Return a value that distinguishes a file from another and from a later version.
 
-        An empty directory is nothing yet, unless it counts as a `whole`.
+        An empty directory does not exist yet, unless it counts as a `whole`.
         """
         place = f"{self.prefix}{name}"
         try:
@@ -353,16 +353,16 @@ class Entries:
         return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
     def identity(self, name: str) -> tuple[int, int]:
-        """Return what tells a file from another."""
+        """Return a value that distinguishes a file from another."""
         seen = self.state(name, whole=True)
         return seen[:2] if seen is not None else (0, 0)
 
     def changed(self, folder: str) -> dict[str, bool] | None:
-        """Return the entries of a directory, and which are directories, where it may have changed."""
+        """Return the entries of a directory, and which are directories, if it may have changed."""
         place = f"{self.prefix}{folder}"
         try:
             status = os.lstat(place)
-            # Not the time of modification, which evaluated code can set.
+            # Not the modification time, which evaluated code can set.
             if status.st_ctime_ns == self.folders.get(folder) or not stat.S_ISDIR(status.st_mode):
                 return None
             with os.scandir(place) as found:
@@ -375,7 +375,7 @@ class Entries:
         return entries
 
     def is_new(self, name: str) -> bool:
-        """Note a directory that is to be looked into from now on; tell whether it was not known."""
+        """Note a directory to visit from now on. Return whether it was not known."""
         is_known = name in self.folders or not is_looked_into(name.rpartition("/")[2])
         if is_known or len(self.folders) >= MOST_ENTRIES:
             return False
@@ -383,10 +383,10 @@ class Entries:
         return True
 
     def put_aside(self, name: str) -> str:
-        """Rename an entry to a name that is free, and return that."""
+        """Rename an entry to a free name, and return that."""
         folder, _, last = name.rpartition("/")
         new = f"{last}{UNTRUSTED}"
-        # Without the right to read, which evaluated code can take away.
+        # Without read permission, which evaluated code can remove.
         with directory(self.top, folder.split("/") if folder else (), reads=False) as place:
             try:
                 move(place, last, new)

@@ -1,7 +1,7 @@
-"""The states an image can go back to: a tree of sleeping processes, and the calls that led to each.
+"""The states an image can return to: a tree of sleeping processes, and the calls that led to each.
 
-A checkpoint remembers the steps from the start to it, so that calls can be counted, listed and run again.
-What to do with a checkpoint is decided in `lifecycle` and `states`.
+A checkpoint remembers the steps from the start to it, so that calls can be counted, listed and replayed.
+`lifecycle` and `states` decide what to do with a checkpoint.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from gramercy.images.files.changes import FileChange, FileOutcome
     from gramercy.images.files.trails import Trail
 
-# Each is a process with about 1 MB of private memory. Those with names do not count among the first.
+# Each is a process with about 1 MB of private memory. The first limit does not count named ones.
 MOST_CHECKPOINTS = 16
 MOST_NAMED = 64
-# Of the states that were left by going back, the latest: one who went back may want to come again.
+# Abandoned states that are kept longest: a person who went back may want to return.
 RECENTLY_LEFT = 4
 # Lisp remembers the values of the last three evaluations (`*`, `**`, `***`), Python of one (`_`).
 MOST_LOOKS = 3
-# Characters of code that are kept to be run again: more would take too long to run, and to hold in memory.
+# Characters of code that are kept for a replay. More would take too long to run, and too much memory.
 LARGEST_PAST = 16 * 1024 * 1024
-# Of the definitions that one call made: a file has as many, and one who compares states reads no more.
+# Definitions of one call that are kept: a file has as many, and a reader of a comparison reads no more.
 MOST_DEFINED = 100
-# Of the differences that a replay makes, as many as a person or model reads.
+# Differences of a replay that are listed: as many as a person or model reads.
 MOST_DIFFERENCES = 10
-# Of the calls that a death loses, or one undo takes back, the latest are listed.
+# Calls lost by a death, or undone at once, that are listed: the latest.
 MOST_LISTED = 5
 # One line of a list.
 LONGEST_LABEL = 60
-# Of the epochs of this process, so that no other process has one of the same name.
+# Part of the epochs of this process, so that no other process has an epoch of the same name.
 _ERA = secrets.token_hex(6)
 _numbers = count(1)
-# An address in memory as the languages print it: no two runs have it in common.
+# A memory address as the languages print it. It differs in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 
 
-# A run of tests that changed files: nothing of it is in the image.
+# A run of tests that changed files. It has left nothing in the image.
 TESTS = "tests"
-# Steps that are not run again, and why: which restart was chosen is a decision about one stack, and a job
-# would hold up the calls after it.
+# Steps that are not replayed, and why: the choice of a restart belongs to one stack, and a job would delay
+# the calls after it.
 LEFT_OUT = {"restart": "went on from an error", "start_job": "began a job", TESTS: "ran tests"}
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One call that may have changed the state, and how it went: `told` is a digest of its reply.
+    """One call that may have changed the state, and its result: `told` is a digest of its reply.
 
-    A `look` is no change, though it has run the methods that print its values.
+    A `look` changes nothing, though it has run the methods that print its values.
     """
 
     op: str
@@ -82,16 +82,16 @@ class Step(msgspec.Struct, frozen=True):
 def first_words(code: str) -> str:
     """Return the beginning of the code, on one line."""
     if code.startswith("/") and code.endswith(".py"):
-        # A call that loads a file has the path of the file for code.
+        # The code of a call that loads a file is the path of the file.
         return f"load {code.rpartition('/')[2]}"[:LONGEST_LABEL]
     return " ".join(code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL]
 
 
 class Past(msgspec.Struct, frozen=True):
-    """A linked list of steps, newest first; states that have steps in common share them.
+    """A linked list of steps, newest first. States with common steps share them.
 
-    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST; `at` is when
-    the last of them was over, `epoch` names the state after it, `definitions` are what the step defined.
+    `depth` counts the steps that are not looks, also those dropped beyond LARGEST_PAST. `at` is the end of
+    the last of them, `epoch` names the state after it, `definitions` are those of the step.
     """
 
     step: Step
@@ -113,7 +113,7 @@ class Past(msgspec.Struct, frozen=True):
 
 
 def extended(past: Past | None, step: Step, defined: Sequence[Change] = ()) -> Past:
-    """Return a past with one more step; beyond LARGEST_PAST only size and depth are kept."""
+    """Return a past with one more step. Beyond LARGEST_PAST only size and depth are kept."""
     size = (past.size if past else 0) + len(step.code)
     deep = depth(past) + (not step.look)
     at = past.at if step.look and past is not None else time()
@@ -124,7 +124,7 @@ def extended(past: Past | None, step: Step, defined: Sequence[Change] = ()) -> P
 
 
 def new_epoch() -> str:
-    """Return a name for a state that no other state has."""
+    """Return a unique name for a state."""
     return f"{_ERA}.{next(_numbers)}"
 
 
@@ -140,12 +140,12 @@ def epochs(past: Past | None) -> tuple[set[str], float]:
 
 
 def depth(past: Past | None) -> int:
-    """Return how many calls that may have changed something led to a state."""
+    """Return the number of calls that led to a state and may have changed something."""
     return 0 if past is None else past.depth
 
 
 def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
-    """Return the steps from an earlier state to a later one; None where some were dropped."""
+    """Return the steps from an earlier state to a later one, None where some were dropped."""
     found: list[Step] = []
     while past is not None and past is not earlier:
         found.append(past.step)
@@ -154,9 +154,9 @@ def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
 
 
 def digest(reply: Reply) -> str:
-    """Return a digest of a reply, to tell whether a replay answers the same.
+    """Return a digest of a reply, to compare it with that of a replay.
 
-    A CRC, since one is made after every change: it guards against chance, not against an attack.
+    A CRC, since one is computed after every change: it protects against chance, not against an attack.
     """
     parts = [value for form in reply.forms for value in form.values]
     told = "\0".join([*parts, reply.stdout, reply.stderr])
@@ -166,7 +166,7 @@ def digest(reply: Reply) -> str:
 
 
 def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
-    """Tell which steps went otherwise in a replay; a step without a reply was left out."""
+    """Describe the steps with another result in a replay. A step without a reply was left out."""
     told = []
     for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
         if reply is None:
@@ -184,10 +184,9 @@ def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
 class Checkpoint(msgspec.Struct):
     """One sleeping copy of the image.
 
-    `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
-    the latest calls in this state that changed nothing but the variables with the last values (`*`, `_`);
-    `looks_before` are those of its parent when the call that led here began. `trail` is what calls had
-    changed in files by then.
+    `code` is the beginning of the call that led to it, `names` are its labels. `looks` are the latest calls
+    in this state that changed only the variables with the last values (`*`, `_`). `looks_before` are those of
+    its parent when the call that led here began. `trail` is the file changes of calls so far.
     """
 
     id: str
@@ -201,12 +200,12 @@ class Checkpoint(msgspec.Struct):
     looks_before: tuple[Step, ...] = ()
     trail: Trail | None = None
     epoch: str = FRESH
-    # As it was when the states were last listed: to read it takes milliseconds.
+    # From the last listing of the states: reading it takes milliseconds.
     private_bytes: int | None = None
 
     @property
     def label(self) -> str:
-        """The names that it was given, else the code that led to it."""
+        """Its names, else the code that led to it."""
         return ", ".join(self.names) or self.code
 
     def shown(self) -> str:
@@ -217,7 +216,7 @@ class Checkpoint(msgspec.Struct):
 class Timeline:
     """Checkpoints by id, oldest first.
 
-    `standing` is the one that the live process comes from: the newest on the way to the present state.
+    `standing` is the origin of the live process: the newest one on the way to the present state.
     """
 
     def __init__(self, limit: int = MOST_CHECKPOINTS) -> None:
@@ -225,11 +224,11 @@ class Timeline:
         self._checkpoints: dict[str, Checkpoint] = {}
         self._count = 0
         self.standing: Checkpoint | None = None
-        # What a journal calls the calls that led to states; also of states that have not come yet.
+        # The journal's keys of the calls that led to states, also of states that have not connected yet.
         self.keys: dict[str, int] = {}
 
     def new_id(self) -> str:
-        """Return the id of a state to come, so that a reply can name it before its process has come."""
+        """Return the id of a future state, so that a reply can name it before its process has connected."""
         self._count += 1
         return f"c{self._count}"
 
@@ -242,16 +241,16 @@ class Timeline:
         goal: Checkpoint | None = None,
         known_as: str = "",
     ) -> Checkpoint:
-        """Add the present state of the live process, with what led to it; it becomes the standing one.
+        """Add the present state of the live process, with its past. It becomes the standing one.
 
-        The oldest without a name is dropped for it, unless that is the `goal` of a rollback under way.
+        The oldest unnamed one is dropped for it, unless that is the `goal` of a rollback in progress.
         """
         parent = self.standing
         name = parent.id if parent is not None else None
         checkpoint = Checkpoint(known_as or self.new_id(), name, code, connection, time(), past)
         if past is not None:
             checkpoint.epoch = past.epoch
-        # Only where no call in between was left unkept are the parent's looks those before the last call.
+        # The parent's looks are those before the last call only if no call in between was left unkept.
         if parent is not None and depth(past) - depth(parent.past) == 1:
             checkpoint.looks_before = parent.looks
         self._checkpoints[checkpoint.id] = self.standing = checkpoint
@@ -259,7 +258,7 @@ class Timeline:
         return checkpoint
 
     def get(self, word: str) -> Checkpoint:
-        """Return a checkpoint by its id or by a name that only one has, or say which there are."""
+        """Return a checkpoint by its id or by a unique name. The error lists the valid words."""
         found = self._checkpoints.get(word)
         named = self.named(word)
         if found is not None or len(named) == 1:
@@ -284,7 +283,7 @@ class Timeline:
         return [checkpoint for checkpoint in self._checkpoints.values() if name in checkpoint.names]
 
     def name(self, checkpoint: Checkpoint, name: str) -> None:
-        """Give a checkpoint one more name; what has a name is not dropped for room."""
+        """Give a checkpoint one more name. A named one is not evicted."""
         if (
             not checkpoint.names
             and sum(bool(each.names) for each in self._checkpoints.values()) >= MOST_NAMED
@@ -296,7 +295,7 @@ class Timeline:
             checkpoint.names.append(name)
 
     def forget(self, checkpoint: Checkpoint) -> None:
-        """Drop a checkpoint; its process exits at EOF."""
+        """Drop a checkpoint. Its process exits at EOF."""
         self._checkpoints.pop(checkpoint.id, None)
         self.keys.pop(checkpoint.id, None)
         for child in self._checkpoints.values():
@@ -315,10 +314,10 @@ class Timeline:
         self.keys.clear()
 
     def _by_worth(self) -> list[Checkpoint]:
-        """Return what may be dropped for room, the least worth first: states left behind by going back.
+        """Return the checkpoints that may be evicted, the least valuable first: abandoned states.
 
-        Those on the way here come after them, oldest first: undo goes through them. The latest ones that were
-        left may still be wanted, so they count like these. What has a name is not dropped.
+        Those on the way to the present state follow, oldest first: undo needs them. The latest abandoned ones
+        may still be wanted, so they count like these. A named one is not evicted.
         """
         line = {each.id for each in self.newest_first()}
         nameless = [each for each in self.all() if not each.names and each is not self.standing]
@@ -334,7 +333,7 @@ class Timeline:
                 self.forget(checkpoint)
 
     def shed(self, most_bytes: int) -> tuple[list[Checkpoint], int]:
-        """Drop those worth least until the rest uses no more memory; return them, and what the rest uses."""
+        """Drop the least valuable until the rest fits the limit. Return them, and the size of the rest."""
         used = {each.id: shared_out_bytes(each.connection.pid) for each in self._checkpoints.values()}
         dropped, excess = [], sum(used.values()) - most_bytes
         for each in self._by_worth():
@@ -345,7 +344,7 @@ class Timeline:
         return dropped, most_bytes + excess
 
     def halve(self) -> list[Checkpoint]:
-        """Drop the half that is worth least of those without a name; return the dropped."""
+        """Drop the less valuable half of the unnamed ones. Return the dropped."""
         nameless = self._by_worth()
         dropped = nameless[: (len(nameless) + 1) // 2]
         for each in dropped:
@@ -357,7 +356,7 @@ class Timeline:
         return list(self._checkpoints.values())
 
     def infos(self, *, is_present: bool = True) -> list[CheckpointInfo]:
-        """Describe the checkpoints, oldest first; `is_present`: nothing has changed since `standing`."""
+        """Describe the checkpoints, oldest first. `is_present`: nothing has changed since `standing`."""
         return [self.info(checkpoint, is_present=is_present) for checkpoint in self._checkpoints.values()]
 
     def info(
@@ -382,7 +381,7 @@ class Timeline:
         notes: list[str] | None = None,
         files: list[FileOutcome] | None = None,
     ) -> CheckpointInfo:
-        """Describe one checkpoint with what is known here, which asks nothing of its process."""
+        """Describe one checkpoint with the known facts, without a request to its process."""
         return CheckpointInfo(
             checkpoint.id,
             checkpoint.parent,
@@ -408,7 +407,7 @@ class Timeline:
 
 
 def private_bytes(pid: int) -> int | None:
-    """Return the private memory of a process, from smaps_rollup; None where that cannot be read."""
+    """Return the private memory of a process, from smaps_rollup. None where that cannot be read."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         fields = dict(line.split(":", 1) for line in rollup if ":" in line)

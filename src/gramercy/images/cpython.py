@@ -1,7 +1,7 @@
-"""How a Python image is started: under the interpreter of the project's environment, or a bare one.
+"""The start of a Python image: under the interpreter of the project's environment, or a bare one.
 
-The zygote is isolated and without site-packages (`-I -S`). What the environment runs at its start, the
-project on the import path and the directories of editable installs come into the live process after its fork.
+The zygote is isolated and without site-packages (`-I -S`). The startup code of the environment, the project's
+import path and the directories of editable installs are added to the live process after its fork.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from gramercy.images.interpreters import Interpreter
 
 SOURCE = Path(__file__).parent / "python"
-# Twice what the program inside gives to the user's init file.
+# Twice the timeout for the user's init file inside the image.
 INIT_SECONDS = 60.0
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What was found for a Python image: interpreter, directories to import from, and what is wrong."""
+    """The findings for a Python image: interpreter, import directories, and problems."""
 
     interpreter: Interpreter
     has_packages: bool
@@ -48,7 +48,7 @@ BACKEND = "MPLBACKEND"
 
 
 def look_around(project: Path | None, environment: Environment) -> Surroundings:
-    """Find interpreter and packages; raise only where one that the user named cannot be used."""
+    """Find interpreter and packages. Raise only if one that the user named cannot be used."""
     paths = tuple(path.expanduser().resolve() for path in environment.paths)
     for path in paths:
         if not path.is_dir():
@@ -75,10 +75,10 @@ def look_around(project: Path | None, environment: Environment) -> Surroundings:
 
 
 def python_program(project: Path | None, environment: Environment, *, confinement: Confinement) -> Program:
-    """Return how to start a Python image."""
+    """Return the program for a Python image."""
     around = look_around(project, environment)
     interpreter = around.interpreter
-    # Not what is in the project: that is writable, and a grant to read would be bound over it.
+    # Not paths in the project: those are writable, and a read grant would be bound over them.
     readable = {path for path in around.paths if project is None or not path.is_relative_to(project)}
     readable |= {SOURCE.resolve(), *around.editables.beside}
     readable |= {interpreter.environment} if interpreter.environment is not None else set()
@@ -113,7 +113,7 @@ def _init(path: Path) -> Path:
 
 
 def _activation(interpreter: Interpreter) -> dict[str, str]:
-    """Return what `activate` would set, for programs that evaluated code starts."""
+    """Return the variables that `activate` would set, for programs that evaluated code starts."""
     if interpreter.environment is None:
         return {}
     programs = f"{interpreter.environment / 'bin'}{os.pathsep}{ENVIRONMENT['PATH']}"
@@ -130,7 +130,7 @@ def _options(around: Surroundings, environment: Environment) -> list[str]:
 
 
 def _notes(around: Surroundings) -> Iterator[str]:
-    """Say what is wrong or left out; what is well is told by the doctor."""
+    """Yield notes about problems and omissions. The doctor reports the rest."""
     yield from around.wrong
     if around.wrong:
         instead = around.interpreter.title if around.has_packages else "a Python without packages"
@@ -140,7 +140,7 @@ def _notes(around: Surroundings) -> Iterator[str]:
 
 
 def python_findings(project: Path, environment: Environment) -> list[Finding]:
-    """Tell what was found for a Python image of the project."""
+    """Return the findings for a Python image of the project."""
     try:
         around = look_around(project, environment)
     except ImageStartError as error:
@@ -172,16 +172,16 @@ def _findings(around: Surroundings) -> Iterator[Finding]:
     yield Finding("import path", Status.OK, ", ".join(map(str, (*around.first, *around.paths))))
 
 
-# Of a .pth file or a finder: real ones have some lines, and all are read before the image starts.
+# The limit of a .pth file or a finder: real ones have a few lines, and all are read before the image starts.
 LARGEST_FILE = 1 << 20
 MOST_FILES = 1000
 _QUOTED = re.compile(r"""['"](/[^'"\n]+)['"]""")
 
 
 class Editables(msgspec.Struct, frozen=True):
-    """Directories that editable installs name: in the project, in its git work tree, or outside of both.
+    """Directories of editable installs: in the project, in its git work tree, or outside of both.
 
-    What is outside is named by files of the project, so only the user can grant it.
+    Files of the project name the outside ones, so only the user can grant them.
     """
 
     inside: tuple[Path, ...] = ()
@@ -190,9 +190,9 @@ class Editables(msgspec.Struct, frozen=True):
 
 
 def find_editables(packages: Iterable[Path], project: Path | None, known: Iterable[Path] = ()) -> Editables:
-    """Sort the directories that .pth files and finders in `packages` name, read as text, by where they are.
+    """Sort by place the directories that .pth files and finders in `packages` name, read as text.
 
-    Those below `known` directories are granted already.
+    Directories below `known` ones are granted already.
     """
     at_hand = [*known, *packages]
     inside, beside, outside = set(), set(), set()

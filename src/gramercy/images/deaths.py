@@ -1,6 +1,6 @@
-"""Say in words why an evaluation ended early: its process died, its time was up, its memory was used up.
+"""Describe why an evaluation ended early: its process died, its timeout expired, its memory ran out.
 
-The cause comes from the exit status, where that is known, and from what the process left in the log.
+The cause comes from the exit status, where that is known, and from the process's last lines in the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.processes import Program
 
-# What runtimes print before they die, and what that means.
+# Messages that runtimes print before they die, and their meaning.
 _SIGNS = (
     ("Heap exhausted", "it ran out of heap"),
     ("GC invariant lost", "its garbage collector failed"),
@@ -38,8 +38,8 @@ _SIGNS = (
     ("Segmentation fault", "it accessed memory that is not its own"),
     ("fatal error", "its runtime gave up"),
 )
-# What tells of too little memory: the type or the message of an error (the second message is of the dynamic
-# loader), the output of a runtime that does not start (also of a core bigger than the limit), or a death.
+# Signs of too little memory: the type or the message of an error (the second message is from the dynamic
+# loader), the output of a runtime that does not start (also with a core larger than the limit), or a death.
 _TYPES = ("MemoryError", "HEAP-EXHAUSTED")
 _MESSAGES = ("Cannot allocate memory", "failed to map segment from shared object")
 _AT_START = ("MemoryError", "Heap exhausted", "too small for core", "allocate", "out of memory")
@@ -58,7 +58,7 @@ _SIGNALS: dict[int, str] = {
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """How a process ended, as its parent learned by waitpid: `exited`, `signaled`, `running` or `unknown`."""
+    """The end of a process, as waitpid told its parent: `exited`, `signaled`, `running` or `unknown`."""
 
     kind: str = "unknown"
     code: int = 0
@@ -71,7 +71,7 @@ def died(log: str, fate: Fate) -> ImageFault:
 
 
 def unready(at: str, why: str) -> ImageFault:
-    """Describe a death while an edited file was taken up, after which the call was not run."""
+    """Describe a death while an edited file was loaded. The call was not run."""
     return ImageFault("IMAGE-DIED", f"The image ended while it took up {at}: {why}. {NOT_RUN}")
 
 
@@ -81,12 +81,12 @@ def not_run(fault: ImageFault) -> ImageFault:
 
 
 def exceeded(reason: str) -> ImageFault:
-    """Describe an evaluation whose processes used more than all of them may together."""
+    """Describe an evaluation whose processes exceeded a common limit."""
     return ImageFault(type="IMAGE-DIED", message=f"The image was ended during this call: {reason}.")
 
 
 def tests_ended(log: str, fate: Fate, at: str) -> ImageFault:
-    """Describe the end of a process that ran tests, or took up an edited file first; the image goes on."""
+    """Describe the end of a process that ran tests, or first loaded an edited file. The image goes on."""
     when = f" while it took up {at}" if at else ""
     return ImageFault("TESTS-ENDED", f"The process of the tests ended{when}: {cause(log, fate)}.")
 
@@ -99,7 +99,7 @@ def killed(seconds: float, what: str = "The evaluation") -> ImageFault:
 
 
 def broken(error: ImageProtocolError) -> ImageFault:
-    """Describe a process that broke the protocol: what else it sends cannot be believed to mean anything."""
+    """Describe a process that broke the protocol. Its further messages cannot be trusted."""
     told = f"The process of the image broke the protocol: {error}"
     return ImageFault("INVALID-REPLY", f"{told}. Its code may have written on the connection; it was ended.")
 
@@ -116,8 +116,8 @@ def caught(seconds: float) -> str:
 
 
 def cause(log: str, fate: Fate) -> str:
-    """Say why a process ended."""
-    # After a clean exit the log tells nothing: what stands there is older.
+    """Describe why a process ended."""
+    # After a clean exit the log says nothing about it: its text is older.
     if fate.kind != "exited" or fate.code != 0:
         for sign, words in _SIGNS:
             if sign in log:
@@ -139,20 +139,20 @@ def _status(fate: Fate) -> str:
 
 
 def memory_hint(program: Program) -> str:
-    """Say how much memory an image may use and how to get more; nothing where it is not limited."""
+    """Describe the memory limit of an image and how to raise it. Empty where it is not limited."""
     if program.memory_mb is None:
         return ""
     return f"the image may use {program.memory_mb} MB: start it with --memory for more"
 
 
 def with_start_hint(told: str, program: Program) -> str:
-    """Add the hint to the output of an image that did not start, if that tells of too little memory."""
+    """Add the hint to the output of an image that did not start, if that shows too little memory."""
     is_about_memory = program.memory_mb is not None and any(word in told for word in _AT_START)
     return f"{told}\n{memory_hint(program)}" if is_about_memory else told
 
 
 def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
-    """Add the hint to a fault, or a death, that tells of too little memory; return others as they are."""
+    """Add the hint to a fault or a death that shows too little memory. Return others unchanged."""
     hint = memory_hint(program)
     if not hint or hint in fault.message or not is_about_memory(fault):
         return fault
@@ -163,19 +163,19 @@ def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
 
 
 def is_about_memory(fault: ImageFault) -> bool:
-    """Tell whether a fault or a death tells of too little memory."""
+    """Return whether a fault or a death shows too little memory."""
     if fault.type == "IMAGE-DIED":
         return any(words in fault.message for words in _DEATHS)
     return any(word in fault.type for word in _TYPES) or any(word in fault.message for word in _MESSAGES)
 
 
-# What tells of a host that cannot be reached, or a name that nothing knows, in the words of the system.
+# The system's messages about an unreachable host or an unknown name.
 _UNREACHABLE = re.compile(
     "Network is unreachable|[Nn]ame resolution|Name or service not known|No address associated with hostname|"
     "NAME-SERVICE-ERROR|HOST-NOT-FOUND|TRY-AGAIN"
 )
 _NO_NETWORK = "the image has no network: start it with --network open for one"
-# What other errors of Python mean here, by their type and the beginning of their message.
+# The meaning of other Python errors here, by type and beginning of the message.
 _MEANINGS = {
     (
         "EOFError",
@@ -195,9 +195,9 @@ _PACKAGES = {
 
 
 def with_hint(fault: ImageFault, program: Program, *, has_input: bool = False) -> ImageFault:
-    """Add one line of help to a fault whose cause lies in how the image was started; return others as is.
+    """Add one line of help to a fault whose cause is the start of the image. Return others unchanged.
 
-    With `has_input` a person could type lines, and the end of the input is theirs.
+    With `has_input` a person could type lines, and the end of the input comes from them.
     """
     hint = "" if has_input and fault.type == "EOFError" else _hint(fault, program)
     if not hint:
@@ -207,7 +207,7 @@ def with_hint(fault: ImageFault, program: Program, *, has_input: bool = False) -
 
 
 def hinted(reply: Reply, program: Program) -> Reply:
-    """Return the reply of a copy, or of a job, with the same help where it failed."""
+    """Return the reply of a copy, or of a job, with the same help if it failed."""
     if reply.error is None:
         return reply
     return msgspec.structs.replace(reply, error=with_hint(reply.error, program))
@@ -226,7 +226,7 @@ def _hint(fault: ImageFault, program: Program) -> str:
 
 
 def _module_hint(module: str, program: Program) -> str:
-    """Say in which environment a module is missing and how a person installs it; not of the project's own."""
+    """Say in which environment a module is missing and how to install it. Not for the project's own."""
     from gramercy.images.installing import installation_for
 
     project = program.grants.project
@@ -244,17 +244,17 @@ def _module_hint(module: str, program: Program) -> str:
     return f"it is not in {found.place}. If it is a package, a person installs it with: {found.shown}"
 
 
-# What the kernel says of a read-only mount, of a mount that would be replaced, and, for Landlock, of a file.
+# The kernel's messages about a read-only mount, about replacing a mount, and, for Landlock, about a file.
 _READ_ONLY = re.compile("Read-only file system|Device or resource busy")
 _REFUSED = re.compile("Permission denied")
-# Python quotes a path once and Lisp twice; longer ones are no paths.
+# Python quotes a path once and Lisp twice. A longer text is not a path.
 _QUOTED = re.compile(r"'([^'\n]{1,2000})'|\"([^\"\n]{1,2000})\"")
 
 
 def _refusal(message: str, program: Program) -> str:
-    """Return why a file of the project that a fault names cannot be written, and which tools can; else "".
+    """Return why a file of the project in a fault cannot be written, and which tools can write it. Else "".
 
-    The message is that of the image, and may name any file: only what is so is said about it.
+    The message comes from the image and may name any file: only true facts are said about it.
     """
     grants, confinement = program.grants, program.confinement
     if grants.project is None or confinement is Confinement.NONE:
@@ -273,7 +273,7 @@ def _refusal(message: str, program: Program) -> str:
 
 
 def _within(project: Path, found: re.Match[str]) -> str:
-    """Return the name of a quoted path from the project directory; "" for one outside of it."""
+    """Return a quoted path relative to the project directory, "" for one outside of it."""
     path = os.path.normpath(project / (found[1] or found[2]))
     return path[len(str(project)) + 1 :] if path.startswith(f"{project}/") else ""
 
@@ -283,30 +283,30 @@ def _control(project: Path, name: str) -> str:
     if not reader:
         return ""
     told = f"{shown(name)} is a control file, which {reader}: evaluated code can only read it"
-    # Files of git are not written by the file tools either.
+    # The file tools do not write files of git either.
     is_of_git = GIT in name.casefold().split("/")
     return told if is_of_git else f"{told}, and the file tools ask a person before they write it"
 
 
-# A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.
+# A fault of the start repeats at once, so three are enough. Five minutes let a person repair it.
 MOST_DEATHS = 3
 WITHIN_SECONDS = 300.0
 
 
 class Breaker:
-    """A circuit breaker for failed starts; a death in a call, after which a state is restored, is none."""
+    """A circuit breaker for failed starts. A death in a call does not count: a state is restored after it."""
 
     def __init__(self) -> None:
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._reason = ""
 
     def record(self, reason: str) -> None:
-        """Note a failed start, with what the log said."""
+        """Note a failed start, with the text of the log."""
         self._deaths.append(monotonic())
         self._reason = reason
 
     def check(self) -> None:
-        """Raise when too many starts have failed lately."""
+        """Raise after too many recent failures to start."""
         if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
             raise ImageStartError(
                 f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "

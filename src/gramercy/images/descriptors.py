@@ -1,7 +1,7 @@
-"""What open descriptors hold and cost: memory of the kernel behind those of an image, and room for our own.
+"""The cost of open descriptors: kernel memory behind those of an image, and room for our own.
 
-The memory of a socket, or of a file without a name, belongs to no process: what each has in use does not
-count it. It is found by looking at what the processes have open.
+The memory of a socket, or of a file without a name, belongs to no process: the memory of each process does
+not include it. It is found by the open descriptors of the processes.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 PIDFD_GETFD = 438
 KCMP = {"x86_64": 312, "aarch64": 272}
 SAME_FILE = 0
-# What a socket has in use: received, to be sent (counted in two ways), reserved, behind. The rest are limits.
+# The memory of a socket: received, to be sent (counted in two ways), reserved, behind. The rest are limits.
 SO_MEMINFO = 55
 _MEMORY = struct.Struct("9I")
 INOTIFY = "anon_inode:inotify"
 IN_MEMORY, DELETED = "/memfd:", " (deleted)"
-# For a socket that cannot be asked: more than most have, so that many of them are noticed.
+# For a socket that cannot be measured: more than most have, so that many of them are noticed.
 UNKNOWN_BYTES = 256 << 10
-# To close the last descriptor of a TCP socket can take as long as its owner has said (SO_LINGER).
+# Closing the last descriptor of a TCP socket can take as long as its owner has set (SO_LINGER).
 MOST_CLOSING = 16
 UNOPENED = -2
-# Of the 128 that a user has on most systems: enough for the watchers of a program and its states.
+# A user has 128 on most systems. These are enough for the watchers of a program and its states.
 MOST_WATCHERS = 16
-# Below this a few descriptors are left: enough to end calls in order, and to start no more images.
+# With fewer descriptors left, no more images are started. They are enough to end calls in order.
 RESERVE = 64
 # More is never needed: a hundred images with all their states.
 MOST_OURS = 65_536
 
 
 class Held(NamedTuple):
-    """What the descriptors of some processes hold that no other look counts."""
+    """The memory behind the descriptors of some processes that is not counted elsewhere."""
 
     memory: int = 0
     deleted: int = 0
@@ -57,7 +57,7 @@ class Held(NamedTuple):
 def held(processes: Iterable[int], seen: set[str], project: str = "") -> Held:
     """Return the memory of sockets and files in memory, and the size of deleted files of a project.
 
-    What is in `seen` is left out, and what is found is added to it: copies of a process share descriptors.
+    Entries in `seen` are left out, and new ones are added to it: copies of a process share descriptors.
     """
     memory = deleted = 0
     for process in processes:
@@ -74,7 +74,7 @@ def held(processes: Iterable[int], seen: set[str], project: str = "") -> Held:
 
 
 def links(process: int) -> Iterator[tuple[int, str]]:
-    """Yield the descriptors of a process with what they lead to; none where it has ended."""
+    """Yield the descriptors of a process with their targets. Empty where it has ended."""
     try:
         numbers = os.listdir(f"/proc/{process}/fd")  # noqa: PTH208 - in the loop of a look, where paths cost more
     except OSError:
@@ -96,7 +96,7 @@ def _size(process: int, number: int, seen: set[str]) -> int:
 
 
 class _Handle:
-    """A process whose sockets are asked for what they have in use."""
+    """A process whose sockets are measured."""
 
     def __init__(self, process: int) -> None:
         self._process = process
@@ -110,7 +110,7 @@ class _Handle:
             os.close(self._pidfd)
 
     def socket_bytes(self, number: int) -> int:
-        """Return the memory of a socket, by a descriptor of our own for a moment."""
+        """Return the memory of a socket, by a temporary descriptor of our own."""
         if self._pidfd == UNOPENED:
             self._pidfd = _pidfd(self._process)
         if self._pidfd < 0 or _closer.is_held_up():
@@ -123,7 +123,7 @@ def _socket_bytes(ours: int) -> int:
     """Return the memory of a socket, and close it."""
     try:
         plug = socket.socket(fileno=ours)
-    except OSError:  # something else has the number by now
+    except OSError:  # the number was reused for something else
         _closer.close(ours)
         return 0
     try:
@@ -140,18 +140,18 @@ def _socket_bytes(ours: int) -> int:
 
 
 class _Closer:
-    """Closes descriptors on a thread of its own, since that of a TCP socket may take long."""
+    """Closes descriptors on a separate thread, since closing a TCP socket may take long."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[int] = SimpleQueue()
         self._is_running = False
 
     def is_held_up(self) -> bool:
-        """Tell whether one that is being closed takes long."""
+        """Return whether a close takes long at present."""
         return self._waiting.qsize() > MOST_CLOSING
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor soon; called by one thread, the watch."""
+        """Close a descriptor soon. Called by one thread, the watch."""
         self._waiting.put(descriptor)
         if not self._is_running:
             self._is_running = True
@@ -167,9 +167,9 @@ _closer = _Closer()
 
 
 def watchers(processes: Iterable[int]) -> int:
-    """Count the inotify instances of processes, those that copies share once; more where some are hidden.
+    """Count the inotify instances of processes, shared ones once. The count is higher where some are hidden.
 
-    What is on its way from one process to another, in a message, is in no process: then they are many.
+    An instance in transit in a message belongs to no process. Then many are assumed.
     """
     found: list[tuple[int, int]] = []
     for process in processes:
@@ -187,7 +187,7 @@ def _is_same(process: int, number: int, other: int, other_number: int) -> bool:
 
 
 def _is_carrying(process: int, number: int) -> bool:
-    """Tell whether descriptors wait in a socket to be received."""
+    """Return whether descriptors wait in a socket to be received."""
     try:
         told = Path(f"/proc/{process}/fdinfo/{number}").read_bytes()
     except OSError:
@@ -211,13 +211,13 @@ def _syscall() -> Callable[..., int]:
 
 
 def is_scarce(newest: int) -> bool:
-    """Tell whether few descriptors are left here, by the number of a new one: the kernel gives the lowest."""
+    """Return whether few descriptors are left, by the number of a new one: the kernel gives the lowest."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most != resource.RLIM_INFINITY and newest >= most - RESERVE
 
 
 def check_room() -> None:
-    """Raise where one more image would take the last descriptors, which those that run need."""
+    """Raise if one more image would take the last descriptors, which running images need."""
     try:
         newest = os.dup(2)
     except OSError as error:
@@ -228,7 +228,7 @@ def check_room() -> None:
 
 
 class Turn:
-    """A lock under which an error of the system, as where no descriptor is left, becomes one of ours."""
+    """A lock in which a system error, such as a lack of descriptors, becomes one of ours."""
 
     def __init__(self) -> None:
         lock = threading.Lock()
@@ -244,9 +244,9 @@ class Turn:
 
 
 def raise_limit() -> None:
-    """Let this process have as many descriptors as it may ask for: each kept state takes two.
+    """Raise this process's limit of descriptors as far as allowed: each kept state takes two.
 
-    For a program of ours only: that of another may use select(2), which fails above 1,023.
+    Only for a program of ours: another program may use select(2), which fails above 1,023.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OURS if hard == resource.RLIM_INFINITY else min(hard, MOST_OURS)
@@ -256,7 +256,7 @@ def raise_limit() -> None:
 
 
 def told_scarcity(error: Exception) -> str:
-    """Say where too few descriptors are left, how many there may be, and what to do; else what was wrong."""
+    """If too few descriptors are left, say how many there are and what to do. Else return the error."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return str(error)
     if error.errno == errno.ENFILE:

@@ -1,8 +1,8 @@
 """A control group for the processes of an image, in which the kernel itself bounds their memory.
 
-systemd makes it, by its manager for the user or, for root, that of the system, and removes it with its last
-process, also when this one is killed. Without systemd there is none: processes and groups below them cannot
-share a group, so this process would have to move itself, and groups of another manager are not ours.
+systemd creates it, by the user's manager or, for root, the system's, and removes it with its last process,
+even when this process is killed. Without systemd there is no group: processes and subgroups cannot share a
+group, so this process would have to move itself, and groups of another manager are not ours.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 from gramercy.directories import runtime_directory
 
 ROOT = Path("/sys/fs/cgroup")
-# There while systemd runs, as sd_booted(3) says.
+# Exists while systemd runs, as sd_booted(3) says.
 RUNNING = Path("/run/systemd/system")
 PREFIX = "gramercy-image-"
-# What evaluates may use twice as much as one process, and so may what is kept.
+# Evaluating processes may use twice the memory of one process, and so may kept ones.
 TIMES_MEMORY = 4
-# How much sooner the kernel ends what evaluates than what is kept, of 1,000.
+# How much earlier the kernel kills evaluating processes than kept ones, of 1,000.
 SOONER = 300
-# Never from a directory that a project could have put into the path.
+# Never from a directory that a project could have put on PATH.
 PLACES = "/usr/bin:/bin"
 RUNTIME = "XDG_RUNTIME_DIR"
-# Why systemd refused a group to this process, once it has.
+# Why systemd refused a group to this process, if it has.
 _refused: list[str] = []
 
 
 def why_none() -> str | None:
-    """Return why no group can be had here, None where one can."""
+    """Return why no group can be created here, None where it can."""
     if _refused:
         return _refused[0]
     if not (ROOT / "cgroup.controllers").exists():
@@ -50,23 +50,23 @@ def why_none() -> str | None:
 
 
 def told_bound() -> str:
-    """Say what bounds the memory of an image."""
+    """Describe what bounds the memory of an image."""
     lacking = why_none()
     return "memory bounded by a control group" if lacking is None else f"memory watched ({lacking})"
 
 
 def refuse(reason: str) -> None:
-    """Make no groups any more in this process."""
+    """Create no more groups in this process."""
     _refused[:] = [reason]
 
 
 def allow() -> None:
-    """Make groups again."""
+    """Create groups again."""
     _refused.clear()
 
 
 def scope(memory_mb: int | None) -> list[str]:
-    """Return the words before a command that put it into a group; none where there is no group."""
+    """Return the words before a command that put it into a group. Empty without groups."""
     if memory_mb is None or why_none() is not None:
         return []
     manager = ["--user"] if os.geteuid() else []
@@ -80,7 +80,7 @@ def scope(memory_mb: int | None) -> list[str]:
 
 
 def scope_environment() -> dict[str, str]:
-    """Return the variables by which the manager of the user is found."""
+    """Return the variables that locate the user's manager."""
     return {RUNTIME: os.environ[RUNTIME]} if RUNTIME in os.environ and os.geteuid() else {}
 
 
@@ -95,7 +95,7 @@ class Group:
 
     @classmethod
     def of(cls, process: int) -> Group | None:
-        """Return the group of ours that a process is in; None where it is in another."""
+        """Return the group of ours that a process is in, None where it is in another."""
         with contextlib.suppress(OSError, ValueError, StopIteration):
             lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
             path = next(line[3:] for line in lines if line.startswith("0::"))
@@ -105,7 +105,7 @@ class Group:
         return None
 
     def has_killed(self) -> bool:
-        """Tell whether the kernel has ended processes for want of memory since this was last asked."""
+        """Return whether the kernel has killed processes for lack of memory since the last call of this."""
         before, self._known = self._known, self._kills()
         return self._known > before
 
@@ -118,7 +118,7 @@ class Group:
         return 0
 
     def prefer(self, zygote: int, running: list[int], kept: set[int]) -> None:
-        """Have the kernel end what evaluates before the states that it would come back from."""
+        """Let the kernel kill evaluating processes before the states that would restore them."""
         least = self._scored.get(zygote)
         if least is None:
             least = _score(zygote)

@@ -1,12 +1,13 @@
-"""Names in a project that programs, agents and services read for something to do: control files, by class.
+"""Control files of a project, by class: names that programs, agents and services read for something to do.
 
-A program reads such a name because of where a person stands or what they opened, not because they named it;
-an agent obeys it, and a service runs it after a push, likewise. One table says which names these are and who
-reads them: a new program is one more word in it. One rule holds on both roads to a file: the file tools ask
-before they write such a name, in every mode; evaluated code can only read it, and a new one is moved aside.
+A program reads such a name because of the directory a person is in or what they opened, not because they
+named it. Likewise an agent obeys it, and a service runs it after a push. One table lists these names and
+their readers: a new program is one more word in it. One rule holds for both ways to a file: the file tools
+ask before they write such a name, in every mode; evaluated code can only read it, and a new one is moved
+aside.
 
-Not here, since a person or an agent runs them by name: Makefiles, build files, `conftest.py` and the other
-tests. Nor `.gitattributes` and `.gitmodules`: git takes programs from its config alone.
+Makefiles, build files, `conftest.py` and the other tests are not listed, since a person or an agent runs them
+by name. Nor are `.gitattributes` and `.gitmodules`: git takes programs from its config alone.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import NamedTuple
 GIT = ".git"
 OWN = "gramercy.toml"
 OWN_POLICY = "gramercy-policy.toml"
-# What is moved aside gets this ending, which no program reads.
+# Files moved aside get this ending, which no program reads.
 UNTRUSTED = ".untrusted"
 
 
 class Kind(NamedTuple):
-    """A class of names: `reader` follows "NAME, which"; `names` are patterns of one part of a path."""
+    """A class of names. `reader` follows "NAME, which". `names` are patterns for one part of a path."""
 
     reader: str
     names: tuple[str, ...]
@@ -87,7 +88,7 @@ KINDS = (
         "package managers and language servers read for programs to run",
         _words(".cargo .mvn .yarn .pnp.* .pnpmfile.* .pdm-python .pdm.toml pylintrc .pylintrc.*"),
     ),
-    # No list of these is ever whole; a dot-file with this ending is one by custom.
+    # This list can never be complete. By custom a dot-file with this ending is such a file.
     Kind(
         "a program reads when it starts in the directory",
         _words(
@@ -95,7 +96,7 @@ KINDS = (
             ".?*rc.local .?*rc.private .rprofile .ghci .iex.exs .ocamlinit .gdbinit .lldbinit .config"
         ),
     ),
-    # They run nothing by themselves: who obeys them may.
+    # They run nothing by themselves, but an agent that obeys them may.
     Kind(
         "agents obey as instructions",
         _words(
@@ -120,14 +121,14 @@ KINDS = (
     ),
 )
 OF_GIT = KINDS[0]
-# By these a directory is an environment, whatever its name.
+# These make a directory an environment, whatever its name.
 SIGNS = ("pyvenv.cfg", "conda-meta")
 OF_PYTHON = next(kind for kind in KINDS if SIGNS[0] in kind.names)
 OF_SELF = Kind("gramercy itself runs from", ())
 INSTRUCTIONS, SERVICES = KINDS[-2:]
-# A directory of a program that is not known here: it may be read as those above are.
+# A directory of an unknown program. The program may read it like those above.
 UNKNOWN = Kind("a program may read for settings or programs to run", (".?*",))
-# Directories with a dot that tests, tools and services fill: nothing in them runs by itself.
+# Dot-directories that tests, tools and services fill. Nothing in them runs by itself.
 PLAIN = Kind(
     "",
     _words(
@@ -139,13 +140,13 @@ PLAIN = Kind(
 
 
 class _Names:
-    """The names of kinds, to be found fast: a walk asks for every file of a project."""
+    """The names of kinds, with a fast lookup: a walk needs it for every file of a project."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         pairs = [(name, kind) for kind in kinds for name in kind.names]
         self._plain = {name: kind for name, kind in pairs if not _WILD.search(name)}
         patterns = [(name, kind) for name, kind in pairs if _WILD.search(name)]
-        # What no pattern begins or ends with is not compared with all of them.
+        # A name without any of these beginnings or endings is not compared with all patterns.
         self._begins = tuple({begin for name, _ in patterns if (begin := _WILD.split(name)[0])})
         self._ends = tuple({_WILD.split(name)[-1] for name, _ in patterns if not _WILD.split(name)[0]})
         self._patterns = [name for name, _ in patterns]
@@ -153,11 +154,11 @@ class _Names:
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
-        # Only a look at names needs it, and it takes a while to compile: a server lists its tools before.
+        # Only a lookup of names needs it, and compiling takes a while: a server lists its tools before.
         return re.compile("|".join(f"({fnmatch.translate(name)})" for name in self._patterns))
 
     def find(self, folded: str) -> Kind | None:
-        """Return the kind of a name in lower case."""
+        """Return the kind of a lower-case name."""
         found = self._plain.get(folded)
         if found is not None or not (folded.startswith(self._begins) or folded.endswith(self._ends)):
             return found
@@ -166,15 +167,15 @@ class _Names:
 
 
 _WILD = re.compile(r"[*?]")
-# Only at the end: what follows it would be an ending that a program reads.
+# Only at the end: otherwise a program may read the ending after it.
 _ASIDE = re.compile(rf".*{re.escape(UNTRUSTED)}(?:-[0-9a-f]+)?")
 _NAMES = _Names((PLAIN, *KINDS))
-# The last parts of names of two parts.
+# The last parts of the two-part names.
 _SECONDS = frozenset(name.rpartition("/")[2] for kind in KINDS for name in kind.names if "/" in name)
 
 
 def kind_of(part: str, above: str = "") -> Kind | None:
-    """Return the class of one part of a path below another; None where no program is known to read it."""
+    """Return the class of one part of a path below another, None where no known program reads it."""
     folded = part.casefold()
     found = _NAMES.find(folded)
     if found is INSTRUCTIONS and above and _is_page(part):
@@ -185,7 +186,7 @@ def kind_of(part: str, above: str = "") -> Kind | None:
 
 
 def _is_page(part: str) -> bool:
-    """Tell whether a name of instructions is in small letters, as `docs/agents.md` is: below the top, a page.
+    """Return whether a name of instructions is in lower case, like `docs/agents.md`: below the top, a page.
 
     Agents look for AGENTS.md in capital letters everywhere, and for other spellings only where they start.
     """
@@ -193,13 +194,13 @@ def _is_page(part: str) -> bool:
 
 
 def is_unknown_directory(part: str) -> bool:
-    """Tell whether a directory with a dot is of no program that is known here."""
+    """Return whether a dot-directory belongs to no known program."""
     is_named = UNTRUSTED in part or _NAMES.find(part.casefold()) is not None
     return len(part) > 1 and part.startswith(".") and part != ".." and not is_named
 
 
 def reader_of(name: str) -> str:
-    """Say who reads a file for something to do, by its real name from the project directory; else "".
+    """Describe who reads a file for something to do, by its real name relative to the project. Else "".
 
     The phrase follows the name: ".envrc, which a shell reads when it enters the directory".
     """

@@ -1,8 +1,8 @@
-"""Meet the processes of an image, which can connect to nothing: each is given one end of a socket pair.
+"""Connect to the processes of an image. They cannot connect themselves: each gets one end of a pair.
 
-The end goes down with the request that asks for a copy. The copy says hello on it, with a pidfd of itself.
-Evaluated code holds such ends too and may say anything on them, so a hello is bounded, and its pidfd must be
-that of the process which the kernel names as the sender: nothing else is ever signalled.
+The end of the socket pair is sent with the request for a copy. The copy says hello on it, with its pidfd.
+Evaluated code holds such ends too and may send anything on them, so a hello is bounded, and its pidfd must be
+that of the process which the kernel names as the sender. No other process is ever signalled.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images.descriptors import is_scarce, told_scarcity
 from gramercy.images.wire import HEADER, LARGEST_HELLO
 
-# A call needs two, one for its checkpoint and one for its moment; the others are copies on their way.
+# A call needs two, one for its checkpoint and one for its moment. The others are copies that have not
+# connected yet.
 MOST_AWAITED = 16
 # Linux 6.5: the kernel attaches a pidfd of the sender to a message, and the image need not send one.
 SO_PASSPIDFD, SCM_PIDFD = 76, 4
 _CREDENTIALS = struct.Struct("3i")
 _ROOM = socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4)
-# Processes of several families are never mixed up, so the names are unique in this process.
+# The names are unique in this process, so that processes of several families cannot be confused.
 _names = count(1)
 
 
 class Arrival(NamedTuple):
-    """A process that has said hello: by the kernel's word its pidfd, its pid here and its pid inside."""
+    """A process that has said hello: its pidfd, its pid here and its pid inside, according to the kernel."""
 
     channel: socket.socket
     frame: bytes
@@ -42,17 +43,17 @@ class Arrival(NamedTuple):
 
 
 class Ends:
-    """Our ends of the pairs whose other end a copy is to say hello on, by the tag of the copy."""
+    """Our ends of the pairs on whose other end a copy will say hello, by the tag of the copy."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, socket.socket] = {}
-        # The other ends, and files, until they are given away with the request that names their tag.
+        # The other ends, and files, until they are sent with the request that names their tag.
         self.fresh: dict[str, socket.socket | FileIO] = {}
         # Whether few descriptors were left when the latest pair was made.
         self.is_scarce = False
 
     def new(self) -> str:
-        """Make a pair and return the tag of the copy to come."""
+        """Make a pair and return the tag of the future copy."""
         for oldest in list(self._awaited)[: 1 - MOST_AWAITED]:
             self.forget(oldest)
         try:
@@ -62,39 +63,39 @@ class Ends:
         self.is_scarce = is_scarce(theirs.fileno())
         tag = f"c{next(_names)}"
         self._awaited[tag], self.fresh[tag] = ours, theirs
-        # Before the other end is given away: what is sent earlier would carry no sender.
+        # Before the other end is sent: earlier messages would carry no sender.
         _name_senders(ours, wanted=True)
         return tag
 
     def lend(self, descriptor: int) -> str:
-        """Return the tag under which a file goes with a request."""
+        """Return the tag under which a file is sent with a request."""
         tag = f"f{next(_names)}"
         self.fresh[tag] = FileIO(os.dup(descriptor))
         return tag
 
     def hand_over(self, end: socket.socket) -> str:
-        """Return the tag under which an end goes with a request, on which no copy says hello."""
+        """Return the tag under which an end is sent with a request. No copy says hello on it."""
         tag = f"i{next(_names)}"
         self.fresh[tag] = end
         return tag
 
     def given(self, fields: dict[str, Any]) -> dict[str, socket.socket | FileIO]:
-        """Return what has to go with a request: the ends of the copies that it asks for, a file, an input."""
+        """Return the descriptors to send with a request: the ends of its copies, a file, an input."""
         named = (fields.get(name) for name in ("tag", "then_fork", "keep_moment", "input"))
         return {tag: self.fresh[tag] for tag in named if tag in self.fresh}
 
     def forget(self, tag: str) -> None:
-        """Wait no longer for a copy: one that comes all the same finds nobody, and ends."""
+        """Stop waiting for a copy. If it still connects, it finds its end closed, and ends."""
         for end in (self._awaited.pop(tag, None), self.fresh.pop(tag, None)):
             if end is not None:
                 end.close()
 
     def __contains__(self, tag: str) -> bool:
-        """Tell whether a copy may still come."""
+        """Return whether a copy may still connect."""
         return tag in self._awaited
 
     def wait(self, tag: str, seconds: float) -> bool:
-        """Wait, on any thread, until a copy has said something or cannot come any more."""
+        """Wait, on any thread, until a copy has sent something or cannot connect any more."""
         end = self._awaited.get(tag)
         if end is None:
             return True
@@ -106,7 +107,7 @@ class Ends:
         return bool(poll.poll(seconds * 1000))
 
     def take(self, tag: str) -> Arrival | None:
-        """Return the copy that has said hello, None while it may still come; raise where it will not."""
+        """Return the copy that has said hello, None while it may still connect. Raise where it will not."""
         end = self._awaited.get(tag)
         if end is None:
             raise ImageGoneError("a process of the image did not come")
@@ -121,7 +122,7 @@ class Ends:
         return arrival
 
     def close(self) -> None:
-        """Wait for no copy any more."""
+        """Stop waiting for all copies."""
         for tag in [*self._awaited, *self.fresh]:
             self.forget(tag)
 
@@ -134,7 +135,7 @@ NO_PROC = (
 
 
 def read_hello(end: socket.socket) -> Arrival:
-    """Return the process that has said hello on an end, without waiting; the end is left open."""
+    """Return the process that has said hello on an end, without blocking. The end stays open."""
     flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     try:
         said, found, told, _ = end.recvmsg(HEADER + LARGEST_HELLO, _ROOM, flags)
@@ -169,7 +170,7 @@ def _name_senders(end: socket.socket, *, wanted: bool) -> None:
 
 
 def _sorted_out(found: list[tuple[int, int, bytes]]) -> tuple[list[int], list[int], int]:
-    """Return the descriptors that the sender sent, those that the kernel attached, and the sender's pid."""
+    """Return the descriptors from the sender, those that the kernel attached, and the sender's pid."""
     sent: list[int] = []
     attached: list[int] = []
     sender = 0
@@ -180,13 +181,13 @@ def _sorted_out(found: list[tuple[int, int, bytes]]) -> tuple[list[int], list[in
             sender = _CREDENTIALS.unpack(data)[0]
         elif kind in (socket.SCM_RIGHTS, SCM_PIDFD):
             numbers = struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-            # Of a sender that has ended already the kernel attaches an error instead, a negative number.
+            # For a sender that has ended the kernel attaches an error instead, a negative number.
             (sent if kind == socket.SCM_RIGHTS else attached).extend(each for each in numbers if each >= 0)
     return sent, attached, sender
 
 
 def _pids(handle: int) -> tuple[int, int]:
-    """Return the pid behind a pidfd here and in its own namespace; zeros for any other descriptor."""
+    """Return the pid behind a pidfd here and in its own namespace. Zeros for any other descriptor."""
     try:
         told = Path(f"/proc/self/fdinfo/{handle}").read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
 """Install packages for an image: into the environment of its project, outside of the sandbox.
 
-The image itself can write neither the environment nor Quicklisp, and has no network: what it runs must not
-decide what a person's next command runs. So this is a command of the person's, shown before it runs.
+The image itself can write neither the environment nor Quicklisp, and has no network: its code must not decide
+what a person's next command runs. So this is a command of the person, shown before it runs.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
     from gramercy.images.processes import Program
 
-# A name, extras, and versions, as PEP 508 writes them; no options, paths, addresses or markers.
+# A name, extras, and versions, as PEP 508 defines them. No options, paths, addresses or markers.
 _PACKAGE = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:\[[A-Za-z0-9._, -]+\])?"
     r"(?: ?(?:===?|~=|!=|<=?|>=?) ?[A-Za-z0-9.*+!_-]+(?: ?, ?(?:===?|~=|!=|<=?|>=?) ?[A-Za-z0-9.*+!_-]+)*)?"
 )
 _SYSTEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+/_-]*")
-# More at once is a file of requirements, which a person installs.
+# A longer list is a file of requirements, which a person installs.
 MOST_PACKAGES = 30
 LONGEST_NAME = 200
-# Lines kept of what an installer prints; its verdict and its reasons come last.
+# Lines kept of an installer's output. Its verdict and its reasons come last.
 KEPT_LINES = 200
 LONGEST_LINE = 500
-# How often a watcher is told, and a cancelled run noticed.
+# The interval of progress reports and of checks for cancellation.
 TURN_SECONDS = 0.25
-# What a person need not type.
+# Options that a person need not type.
 QUIET = ("-I", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-progress")
-# Where uv installs itself; a server that a desktop program starts often has a PATH without these.
+# uv installs itself here. A server started by a desktop program often has a PATH without these.
 HOMES_OF_UV = ("~/.local/bin", "~/.cargo/bin")
-# From SIGTERM to SIGKILL: an installer that is told to end removes what it has begun.
+# From SIGTERM to SIGKILL: an installer that is told to end removes its partial work.
 PATIENCE = 3.0
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What came of a command: its status (None where it was ended), and the last lines that it printed."""
+    """The result of a command: its status (None where it was ended), and its last lines of output."""
 
     status: int | None
     lines: tuple[str, ...]
@@ -75,17 +75,17 @@ class Installation:
 
     @property
     def typed(self) -> str:
-        """The command as a person types it, without what only keeps it quiet."""
+        """The command as a person types it, without the options that only keep it quiet."""
         return shlex.join(word for word in self.command if word not in QUIET)
 
     def cancel(self) -> None:
-        """End it soon, from another thread."""
+        """End it soon. Called from another thread."""
         self._is_cancelled = True
 
     def run(self, seconds: float, watch: Callable[[float, str], object] | None = None) -> Installed:
-        """Run the command and wait for its end; `watch` gets the seconds so far and the last line."""
+        """Run the command and wait for its end. `watch` gets the seconds so far and the last line."""
         began = monotonic()
-        # In no directory of the project: Python and uv would read files there that evaluated code can write.
+        # Outside of the project: Python and uv would read files there that evaluated code can write.
         process = subprocess.Popen(  # noqa: S603 - no shell; the words are checked
             self.command,
             cwd="/",
@@ -109,7 +109,7 @@ class Installation:
         seconds: float,
         watch: Callable[[float, str], object] | None,
     ) -> bool:
-        """Read until the command has ended; tell whether it did so by itself."""
+        """Read until the command has ended. Return whether it ended by itself."""
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -160,7 +160,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def installation_for(program: Program, project: Path | None, packages: Sequence[str]) -> Installation:
-    """Return the command that installs packages for an image; raise ImageError where there is none."""
+    """Return the command that installs packages for an image. Raise ImageError where there is none."""
     pattern = _SYSTEM if program.language == "sbcl" else _PACKAGE
     _check(packages, pattern, program.language)
     if program.language == "sbcl":
@@ -198,7 +198,7 @@ def _python(interpreter: Path, project: Path | None, packages: Sequence[str]) ->
 
 
 def _installer(root: Path, interpreter: Path, packages: Sequence[str]) -> list[str]:
-    """Return the words before the names: of the environment's own pip, else of uv."""
+    """Return the words before the names: for the environment's own pip, else for uv."""
     if any(root.glob("lib/python*/site-packages/pip/__main__.py")):
         # Isolated, so that neither PYTHONPATH nor the directory brings in another pip.
         quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
@@ -216,7 +216,7 @@ def _installer(root: Path, interpreter: Path, packages: Sequence[str]) -> list[s
 
 
 def _is_of_uv(root: Path) -> bool:
-    """Tell whether uv has made an environment, as it notes there."""
+    """Return whether uv has made an environment. uv notes that there."""
     try:
         with (root / "pyvenv.cfg").open(errors="replace") as file:
             return any(line.startswith("uv =") for line in file.read(LARGEST_SETTINGS).splitlines())

@@ -2,7 +2,7 @@
 
 A repository can bring any file as `.venv/bin/python`, so nothing is started here: `pyvenv.cfg` is read as
 text. Of the installation behind an environment only the program, its standard library and libpython are
-granted, each checked by the name of the real file, so that a link or a false `home` opens nothing else.
+granted. Each is checked by the name of the real file, so that a link or a false `home` grants nothing else.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 # The program inside an image uses the syntax of this version.
 OLDEST = (3, 11)
-# Of pyvenv.cfg, which has five lines.
+# The limit of pyvenv.cfg, which has five lines.
 LARGEST_SETTINGS = 1 << 16
-# As many as the kernel follows (ELOOP).
+# The limit of the kernel (ELOOP).
 MOST_LINKS = 40
 # Of an ELF file: magic, class and byte order are its first 6 bytes, the machine is bytes 18 and 19.
 ELF_HEADER_BYTES = 20
-# Variables that name the user's own environment, in the order of preference.
+# Variables that name the user's own environment, in order of preference.
 VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
 SETTINGS, CONDA = "pyvenv.cfg", "conda-meta"
 _PROGRAM = re.compile(r"python(?:3(?:\.(?P<minor>\d{1,3}))?)?(?P<flags>[td]{0,2})")
@@ -42,9 +42,9 @@ _AGAIN = "make the environment again"
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """A Python to start: `program` is the path by which it finds its `environment`, with links unresolved.
+    """A Python to start. `program` is the path by which it finds its `environment`, with links unresolved.
 
-    `origin` says where it was found. `places` are (real path, name) of what it reads outside of its
+    `origin` says where it was found. `places` are (real path, name) of the files it reads outside of its
     environment.
     """
 
@@ -63,7 +63,7 @@ class Interpreter(msgspec.Struct, frozen=True):
 
 
 def find_environment(project: Path | None) -> tuple[Interpreter | None, tuple[str, ...]]:
-    """Return the first usable environment of project or user, and what is wrong with those before it."""
+    """Return the first usable environment of project or user, and the problems of those before it."""
     wrong: list[str] = []
     for place, origin in _candidates(project):
         try:
@@ -78,7 +78,7 @@ def find_environment(project: Path | None) -> tuple[Interpreter | None, tuple[st
 def _candidates(project: Path | None) -> Iterator[tuple[Path, str]]:
     for name in (".venv", "venv") if project is not None else ():
         place = Path(project or "", name)
-        # Another directory of that name is passed over; a dangling link was meant as an environment.
+        # Another directory of that name is skipped. A dangling link was meant as an environment.
         if is_environment(place) or os.path.lexists(place / "bin" / "python") or _is_dangling(place):
             yield place, name
     for name in VARIABLES:
@@ -97,7 +97,7 @@ def _is_dangling(place: Path) -> bool:
 
 
 def _check_inside(place: Path, project: Path) -> None:
-    """Refuse a link that leads out of the project: only the user may grant what is outside."""
+    """Refuse a link that leads out of the project: only the user may grant paths outside."""
     real = place.resolve()
     if not real.is_relative_to(work_tree(project) or project):
         raise ImageStartError(
@@ -106,7 +106,7 @@ def _check_inside(place: Path, project: Path) -> None:
 
 
 def environment_at(directory: Path, origin: str) -> Interpreter:
-    """Return the interpreter of an environment, or say what is wrong with it."""
+    """Return the interpreter of an environment, or raise with its problem."""
     # Only the directory is resolved: Python finds its environment by the unresolved path of the program.
     root = directory.resolve()
     if not root.is_dir():
@@ -159,7 +159,7 @@ def _conda(root: Path, program: Path, origin: str) -> Interpreter:
 
 
 def interpreter_at(program: Path, origin: str) -> Interpreter:
-    """Return the interpreter that a file is, with its environment if it belongs to one."""
+    """Return the interpreter for a file, with its environment if it belongs to one."""
     if is_environment(root := program.parent.parent):
         return environment_at(root, origin)
     real = _real_program(program)
@@ -197,7 +197,7 @@ def _is_of_this_machine(program: Path) -> bool:
 
 
 def _kind(header: bytes) -> tuple[bytes, bytes]:
-    """Return what of an ELF header tells the word size, the byte order and the machine."""
+    """Return the parts of an ELF header with the word size, the byte order and the machine."""
     return header[:6], header[18:20]
 
 
@@ -210,7 +210,7 @@ def _header(program: Path) -> bytes:
 
 
 def _settings(file: Path) -> dict[str, str]:
-    """Read the `key = value` lines of pyvenv.cfg; O_NONBLOCK, since a project may have a FIFO there."""
+    """Parse the `key = value` lines of pyvenv.cfg. O_NONBLOCK, since a project may have a FIFO there."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as source:
@@ -272,7 +272,7 @@ def _chain(program: Path) -> list[Path]:
 def _pieces(
     real: Path, names: Iterable[Path], version: tuple[int, int], roots: Iterable[Path]
 ) -> list[tuple[Path, Path]]:
-    """Return (real path, name) of what an installation needs, under each name by which it is opened."""
+    """Return (real path, name) of the parts of an installation, under each name by which it is opened."""
     places = dict.fromkeys(names, real)
     for root in sorted(roots):
         for library in _libraries(root, version):
@@ -326,7 +326,7 @@ def chosen_interpreter(word: str, origin: str = "chosen") -> Interpreter:
 
 
 def _installed(version: str, flag: str, *, every: bool = False) -> Iterator[Path]:
-    """Yield the programs of a version: on PATH, then of pyenv and uv, newest first; 3.12.1 only of those."""
+    """Yield the programs of a version: on PATH, then of pyenv and uv, newest first. 3.12.1 only of those."""
     name = "python3.*" if every else f"python{'.'.join(version.split('.')[:2])}{flag}"
     is_full = version.count(".") > 1
     for directory in os.environ.get("PATH", "").split(os.pathsep) if not is_full else ():
@@ -370,7 +370,7 @@ def _pyenv_choice(root: Path) -> str:
 
 
 def _behind_shim(program: Path) -> Path:
-    """Return the interpreter that a shim of pyenv would run: the shim itself is a script."""
+    """Return the interpreter that a pyenv shim would run: the shim itself is a script."""
     root = program.parent.parent
     if program.parent.name != SHIMS or not (root / "versions").is_dir():
         return program

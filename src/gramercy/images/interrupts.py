@@ -1,4 +1,4 @@
-"""Ctrl-C that comes while something is done that must not be left half done."""
+"""Handle Ctrl-C during operations that must not be interrupted halfway."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C sets instead of raising, which might happen anywhere.
+    """Yield an event that Ctrl-C sets. Raising an exception could interrupt any line.
 
-    Only the main thread is interrupted by it, so elsewhere there is nothing to hold back.
+    Ctrl-C interrupts only the main thread, so on other threads there is nothing to hold back.
     """
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -30,7 +30,7 @@ def interrupts() -> Iterator[threading.Event]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Let Ctrl-C take effect when the block is over."""
+    """Delay Ctrl-C until the end of the block."""
     with interrupts() as pressed:
         yield
     if pressed.is_set():

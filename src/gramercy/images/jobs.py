@@ -1,8 +1,8 @@
-"""Work in the background of an image: code that a thread of the live process evaluates beside other calls.
+"""Background jobs of an image: code that a thread of the live process evaluates beside other calls.
 
-What it prints and its reply are in the memory that the image shares with this process, so nothing here waits
-for the image. A job ends with its process: at a death, an undo or a reset. Evaluated code can write anything
-into that memory, so all of it is no more than some bytes to show.
+Its output and its reply are in memory that the image shares with this process, so nothing here waits for the
+image. A job ends with its process: at a death, an undo or a reset. Evaluated code can write anything into
+that memory, so its content is only used as bytes to show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gramercy.images.connection import Connection
     from gramercy.images.output import OutputMirror
 
-# Jobs that can still be read when they are over.
+# Finished jobs that can still be read.
 MOST_KEPT = 20
 # Characters of the code in a list of jobs.
 LONGEST_CODE = 60
@@ -33,9 +33,9 @@ JobState = Literal["running", "done", "failed", "stopped", "lost"]
 
 
 class JobInfo(msgspec.Struct, frozen=True):
-    """One job: `printed` is what is new since it was last read, of which `dropped` bytes were not kept.
+    """One job. `printed` is the output since it was last read, of which `dropped` bytes were not kept.
 
-    `reply` is that of its code, once it is over; a job that is lost ended with its process and has none.
+    `reply` is that of its code, once it is over. A lost job ended with its process and has none.
     """
 
     id: int
@@ -55,7 +55,7 @@ class JobInfo(msgspec.Struct, frozen=True):
 
 
 class _Job:
-    """What this process knows of a job."""
+    """The facts about a job in this process."""
 
     def __init__(self, number: int, slot: int, code: str, mirror: OutputMirror, owner: Connection) -> None:
         self.number, self.slot, self.code = number, slot, code
@@ -70,11 +70,11 @@ class _Job:
 
     @property
     def is_news(self) -> bool:
-        """Whether it is over, which was not told yet."""
+        """Whether it has ended and that was not reported yet."""
         return self.state != "running" and not self.is_told
 
     def look(self) -> None:
-        """Take up what is new; what was taken up once is known also when the memory is gone."""
+        """Read the news. It stays known when the memory is gone."""
         if self.state != "running":
             return
         try:
@@ -106,7 +106,7 @@ class _Job:
             self.state, self._ended = "lost", monotonic()
 
     def info(self, *, reads: bool = False) -> JobInfo:
-        """Describe it; who reads is given what is new."""
+        """Describe it. With `reads`, include the new output and mark it as read."""
         seconds = (self._ended or monotonic()) - self._started
         if self.reply is not None:
             seconds = self.reply.elapsed_ms / 1000
@@ -114,14 +114,14 @@ class _Job:
         printed = folded(decoder.decode(self._unread, final=self.state != "running"))
         dropped = self._dropped
         if reads:
-            # The first bytes of a character whose others are to come.
+            # The first bytes of a character that is not complete yet.
             self._unread, self._dropped = decoder.getstate()[0], 0
             self.is_told = self.is_told or self.state != "running"
         return JobInfo(self.number, self.code, self.state, self.since, seconds, printed, dropped, self.reply)
 
 
 class Jobs:
-    """The jobs of one image; any thread may ask."""
+    """The jobs of one image. Any thread may call it."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, _Job] = {}
@@ -130,7 +130,7 @@ class Jobs:
         self.runs = False
 
     def begin(self, code: str, mirror: OutputMirror | None, owner: Connection) -> tuple[int, int]:
-        """Return the number and the place of a job that is about to begin; raise where there is no room."""
+        """Return the number and the place of a job that is about to begin. Raise without a free place."""
         with self._lock:
             slot = self.free_place()
             if mirror is None:
@@ -144,7 +144,7 @@ class Jobs:
             return self._last, slot
 
     def free_place(self) -> int:
-        """Return the place for another job; raise where there is none."""
+        """Return the place for another job. Raise without a free place."""
         with self._lock:
             self._look()
             taken = {job.slot for job in self._jobs.values() if job.state == "running"}
@@ -159,19 +159,19 @@ class Jobs:
                 self._jobs.pop(job[0], None)
 
     def read(self, number: int) -> JobInfo:
-        """Return a job, with what it has printed since it was last read."""
+        """Return a job, with its output since it was last read."""
         with self._lock:
             self._look()
             return self._known(number).info(reads=True)
 
     def all(self) -> list[JobInfo]:
-        """List the jobs, the oldest first; this reads nothing."""
+        """List the jobs, the oldest first, without marking output as read."""
         with self._lock:
             self._look()
             return [job.info() for job in self._jobs.values()]
 
     def stopping(self, number: int) -> Connection | None:
-        """Return the process of a job that is about to be stopped; None where it is over."""
+        """Return the process of a job that is about to be stopped, None where it is over."""
         with self._lock:
             self._look()
             job = self._known(number)
@@ -179,7 +179,7 @@ class Jobs:
             return job.owner if job.state == "running" else None
 
     def leave(self, owner: Connection | None) -> None:
-        """Note that a process is no longer the image: its jobs ended with it."""
+        """Note that a process is no longer the image: its jobs have ended with it."""
         if not self.runs:
             return
         with self._lock:
@@ -188,7 +188,7 @@ class Jobs:
                     job.lose()
 
     def clear(self) -> list[str]:
-        """Forget them all, with their processes; say which ran. Their numbers are not used again."""
+        """Drop them all, with their processes. Return notes on running ones. Numbers are not reused."""
         with self._lock:
             running = [job.info().shown for job in self._jobs.values() if job.state == "running"]
             self._jobs.clear()
@@ -196,7 +196,7 @@ class Jobs:
         return [f"Ended with it: {line}." for line in running]
 
     def told(self, but: int | None = None) -> list[str]:
-        """Say of each job that is over that it is, once; not of one that has just begun."""
+        """Report each finished job once, except for one that has just begun."""
         with self._lock:
             self._look()
             over = [job for job in self._jobs.values() if job.is_news and job.number != but]

@@ -1,4 +1,4 @@
-"""Processes below one: which there are, what they use, and the end of them, as seen from outside in /proc."""
+"""The descendants of a process: list them, measure them, and end them, from outside by /proc."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from time import monotonic
 from gramercy.text import listed, reveal_line
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# For 2 MB of addresses in use the kernel keeps a table of 4 KB, also where all show one page of zeros. From
+# For 2 MB of used addresses the kernel keeps a table of 4 KB, even where all show one page of zeros. From
 # here on it matters.
 MANY_ADDRESSES = 64 << 30
-# Each turn kills all that run; only a fork bomb that is faster survives this number of turns.
+# Each turn kills all running processes. Only a fork bomb that is faster survives this many turns.
 MOST_TURNS = 10
-# Until all that were killed have ended: on a busy machine hundreds of them take seconds.
+# The time for killed processes to end: on a busy machine hundreds of them take seconds.
 END_SECONDS, END_TURN_SECONDS = 10.0, 0.02
-# Where the number of threads stands in /proc/PID/stat, behind the name.
+# The position of the thread count in /proc/PID/stat, after the name.
 THREADS = 17
-# Names of processes are written by evaluated code: a few short ones are told.
+# Evaluated code chooses the names of processes: a few short ones are shown.
 MOST_TOLD = 5
 LONGEST_NAME = 60
 
 
 def descendants(above: int) -> list[int]:
-    """Return the processes below one, those that evaluated code has started included."""
+    """Return the descendants of a process, including those that evaluated code has started."""
     found = [above]
     for process in found:
         # A child belongs to the thread that forked it.
@@ -36,7 +36,7 @@ def descendants(above: int) -> list[int]:
 
 
 def living() -> dict[int, tuple[int, int]]:
-    """Return the parent and the session of every process of this machine that has not ended."""
+    """Return the parent and the session of every living process of this machine."""
     found = {}
     for process in numbers():
         fields = _fields(process)
@@ -48,18 +48,18 @@ def living() -> dict[int, tuple[int, int]]:
 def numbers() -> list[int]:
     """Return the number of every process of this machine.
 
-    `Path.glob` would raise for one that ends while it looks.
+    `Path.glob` would raise for a process that ends meanwhile.
     """
     return [int(name) for name in _entries("/proc") if name.isdecimal()]
 
 
 def command_line(process: int) -> bytes:
-    """Return the words of a process's command, each with a zero behind it; nothing where it has ended."""
+    """Return the command line of a process, each word followed by a zero. Empty where it has ended."""
     return _read(f"/proc/{process}/cmdline")
 
 
 def _fields(process: int) -> list[bytes]:
-    """Return the fields of a process behind its name, which may hold spaces and parentheses."""
+    """Return the fields of a process after its name, which may hold spaces and parentheses."""
     return _read(f"/proc/{process}/stat").rpartition(b") ")[2].split()
 
 
@@ -71,7 +71,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def _read(path: str, most: int = 1 << 16) -> bytes:
-    """Return the beginning of a file below /proc; nothing where the process has ended."""
+    """Return the beginning of a file below /proc. Empty where the process has ended."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -85,13 +85,13 @@ def _read(path: str, most: int = 1 << 16) -> bytes:
 
 
 def resident_bytes(process: int) -> int:
-    """Return the memory that a process has in use, what it shares with others included."""
+    """Return the resident memory of a process, including shared memory."""
     fields = _read(f"/proc/{process}/statm").split()
     return int(fields[1]) * PAGE if fields else 0
 
 
 def table_bytes(process: int) -> int:
-    """Return the memory of the tables of pages, where there are so many addresses that it matters."""
+    """Return the memory of the page tables, where there are enough addresses for it to matter."""
     fields = _read(f"/proc/{process}/statm").split()
     if not fields or int(fields[0]) * PAGE < MANY_ADDRESSES:
         return 0
@@ -102,7 +102,7 @@ def table_bytes(process: int) -> int:
 
 
 def shared_out_bytes(process: int) -> int:
-    """Return the memory in use with what is shared divided among its users (PSS); slow."""
+    """Return the memory with shared parts divided among their users (PSS). Slow."""
     for line in _read(f"/proc/{process}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) << 10
@@ -110,10 +110,10 @@ def shared_out_bytes(process: int) -> int:
 
 
 def end_processes(above: int, spared: set[int], untold: frozenset[int] = frozenset()) -> list[str]:
-    """Kill the processes below one but for those that are spared; return names of those to tell.
+    """Kill the descendants of a process, except for spared ones. Return the names to report.
 
-    Looks again until it sees none: a child may be made between the look and the death of its parent, and its
-    own next fork is not answered while the others are ended, so that it would wait for good.
+    Repeats until there are none, or a limit is reached: a child may be forked between the listing and the
+    death of its parent. Its own next fork is not answered while the others are ended, so it would hang.
     """
     names: dict[int, str] = {}
     own = command_line(above)
@@ -124,15 +124,15 @@ def end_processes(above: int, spared: set[int], untold: frozenset[int] = frozens
             break
         has_new = any(process not in names for process in running)
         turns += has_new
-        # What makes new ones is not waited for.
+        # Processes that fork new ones are not awaited.
         _end_all(above, running, names, own, 0.0 if has_new else END_TURN_SECONDS)
     return [name for process, name in names.items() if process not in untold]
 
 
 def _end_all(above: int, running: list[int], names: dict[int, str], own: bytes, seconds: float) -> None:
-    """Kill processes, add the names of those that are new, and wait so long for them to end.
+    """Kill processes, add the names of new ones, and wait for their end up to a timeout.
 
-    By pidfd, opened before the look that shows that it still is below `above`: numbers are used again.
+    By pidfd, opened before the check that it still is below `above`: numbers are reused.
     """
     handles = {process: handle for process in running if (handle := _handle(process)) is not None}
     ours = set(descendants(above))
@@ -149,7 +149,7 @@ def _end_all(above: int, running: list[int], names: dict[int, str], own: bytes, 
 
 
 def _wait_for_all(handles: list[int], seconds: float) -> None:
-    """Wait until these processes have ended, for so long at most."""
+    """Wait until these processes have ended, up to a timeout."""
     until = monotonic() + seconds
     for handle in handles:
         one = select.poll()
@@ -165,20 +165,20 @@ def _handle(process: int) -> int | None:
 
 
 def _runs(process: int) -> bool:
-    """Tell whether a process has not ended."""
+    """Return whether a process has not ended."""
     return _lives(_fields(process))
 
 
 def _lives(fields: list[bytes]) -> bool:
-    """Tell it by the fields of the process; a zombie counts as ended.
+    """Decide by the fields of the process. A zombie counts as ended.
 
-    One whose first thread has ended looks the same while other threads of it go on.
+    A process whose first thread has ended looks like a zombie while its other threads go on.
     """
     return bool(fields) and (fields[0] not in (b"Z", b"X") or int(fields[THREADS]) > 1)
 
 
 def _name(process: int, own: bytes) -> str:
-    """Return the command of a process, where that is another one than the image's own."""
+    """Return the command of a process if it differs from the image's own."""
     line = command_line(process)
     if line == own:
         return "a copy that it forked"
@@ -187,7 +187,7 @@ def _name(process: int, own: bytes) -> str:
 
 
 def told(names: list[str]) -> str:
-    """Say which processes were ended; nothing where none was."""
+    """List the ended processes. Empty where there were none."""
     if not names:
         return ""
     count = len(names)
@@ -201,6 +201,6 @@ def told(names: list[str]) -> str:
 
 
 def processor_ticks(process: int) -> int:
-    """Return the processor time of a process, to tell whether it does anything."""
+    """Return the processor time of a process, to see whether it is active."""
     fields = _fields(process)
     return int(fields[11]) + int(fields[12]) if fields else 0

@@ -1,7 +1,6 @@
-"""The life of an image: started, live, restored after a death, taken to another state, closed.
+"""The life of an image: started, live, restored after a death, switched to another state, closed.
 
-Decides which checkpoint a death falls back to. What a call leaves, and what is kept of it, is noted in
-`present`.
+This module decides which checkpoint a death falls back to. `present` records the calls and their kept copies.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ if TYPE_CHECKING:
 
 # Forks that a call does not wait for: calls may come faster than the machine forks, and each is a process.
 MOST_PROMISED = 2
-# A look has been answered before, and was brief.
+# The look was answered before, and was brief.
 LOOK_SECONDS = 5.0
-# A collection of gigabytes of garbage on a slow machine.
+# Enough to collect gigabytes of garbage on a slow machine.
 REHEARSAL_SECONDS = 20.0
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a restore came to: how many earlier calls are lost, and the sentences that say so."""
+    """The result of a restore: the number of lost calls, and sentences about them."""
 
     lost: int
     notes: list[str]
@@ -92,12 +91,12 @@ class Lifecycle(Present):
         return self.family
 
     def _watch(self, family: Family) -> None:
-        """Hear of the files that the processes of a family change, before any of them runs user code."""
+        """Listen to file changes of a family's processes, before any of them runs user code."""
         usage = self.usage
         try:
             self.files, notes = watch(family, self.files, Forks(usage), usage.may_watch, usage.workers)
         except ImageError as error:
-            # Its filter has no listener, so that nothing works in it; the next call starts another.
+            # Its filter has no listener, so nothing works in it. The next call starts another family.
             self.family = None
             family.close()
             told = f"{error}\n{family.log.tail().strip()}".rstrip()
@@ -105,7 +104,7 @@ class Lifecycle(Present):
         self.notes += notes
 
     def ready(self) -> tuple[Family, Connection]:
-        """Return the family and the live process, started if needed, with the last checkpoint accepted."""
+        """Return the family and the live process, started if needed, after accepting the last checkpoint."""
         if not self.promised and self.live is not None and self.family is not None:
             return self.family, self.live
         family = self.started()
@@ -119,13 +118,13 @@ class Lifecycle(Present):
         return family, self.live
 
     def ready_to_run(self) -> tuple[Family, Connection]:
-        """Return the same for a call, which need not wait until the latest checkpoints have come."""
+        """Return the same for a call, which need not wait until the latest checkpoints have connected."""
         if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
             return self.ready()
         return self.family, self.live
 
     def _keep_start(self, family: Family, live: Connection) -> None:
-        """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
+        """Make the checkpoint of a fresh image. Impossible where the init file has left threads running."""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
             kept.trail, kept.epoch = self._settled_trail(live), self.epoch
@@ -136,13 +135,13 @@ class Lifecycle(Present):
             self.notes.append(f"No state was kept at the start: {error}.")
 
     def _settled_trail(self, live: Connection) -> Trail | None:
-        """Return the trail of a process that has begun: what its init file wrote belongs to its state."""
+        """Return the trail of a started process: the writes of its init file belong to its state."""
         if self.files is not None:
             self.files.finish(live.pid)
         return self.trail
 
     def surely_ready(self) -> tuple[Family, Connection]:
-        """Return the same, after a check that the live process has not ended meanwhile."""
+        """Return the same, after a check that the live process has not ended."""
         family, live = self.ready()
         if not live.has_ended():
             return family, live
@@ -161,9 +160,9 @@ class Lifecycle(Present):
 
     @staticmethod
     def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
-        """Fork a live process, and evaluate the last looks again, for `*` or `_` to be as before.
+        """Fork a live process, and evaluate the last looks again, to restore `*` or `_`.
 
-        Edited files are left to the next call, which tells of them: those of the state are not back yet.
+        Edited files are left to the next call, which reports them: the state's files are not restored yet.
         """
         live = family.fork(source, "live")
         fields = {"follows": False} if family.program.language == "python" else {}
@@ -171,19 +170,19 @@ class Lifecycle(Present):
             for look in looks:
                 live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package, **fields)
         except ImageError:
-            # The state itself is worth more than the variables with the last values.
+            # The state itself is more important than the variables with the last values.
             family.kill(live)
             live = family.fork(source, "live")
         return live
 
     def is_ready_at_once(self) -> bool:
-        """Tell whether a call can begin without waiting for a process to start or to come."""
+        """Return whether a call can begin without waiting for a process to start or to connect."""
         if self.live is None or self.is_due() or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
     def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
-        """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
+        """Return the checkpoint of the present state, made now if missing. Raise if that is impossible."""
         family, live = self.surely_ready()
         standing = self.timeline.standing
         if standing is not None and self.unkept == 0:
@@ -203,11 +202,11 @@ class Lifecycle(Present):
         self.costs.kept()
 
     def is_due(self) -> bool:
-        """Tell whether the present state, which came too soon after another to be kept, can be by now."""
+        """Return whether the present state, which followed another too soon to be kept, can be kept now."""
         return self.is_behind and self.costs.may_keep(self.thrift)
 
     def catch_up(self) -> None:
-        """Keep the present state before a call, so that undo takes back that call and no other."""
+        """Keep the present state before a call, so that undo reverts only that call."""
         self.is_behind = False
         try:
             self.keep_now()
@@ -217,15 +216,15 @@ class Lifecycle(Present):
             self.unkept_reason = str(error)
 
     def restore(self, family: Family, *, doubts: bool = False) -> Restored:
-        """Restore the newest checkpoint that still runs, and tell what is lost with the dead process.
+        """Restore the newest checkpoint that still runs, and describe the losses.
 
-        Where one `doubts` that it runs, it has to collect garbage first: a state without room for that would
-        end at every call. Without any the image begins again, and with a new zygote where that has died too.
+        With `doubts` a process has to collect garbage first: a state without memory for that would die at
+        every call. Without a usable checkpoint the image starts again, with a new zygote if that died.
         """
         self.usage.wait_for_end()
         self.settle()
         reached, dropped = self.past, []
-        # A second death in a row in the same state may be that of the state.
+        # A second death in a row in the same state may be caused by the state.
         doubts = doubts or (self._restored is not None and self._restored is self.timeline.standing)
         for checkpoint in self.timeline.newest_first():
             try:
@@ -259,12 +258,12 @@ class Lifecycle(Present):
 
     @staticmethod
     def _runs(family: Family, live: Connection) -> bool:
-        """Tell whether a process outlives a collection of its garbage."""
+        """Return whether a process survives a garbage collection."""
         try:
             live.request(Done, REHEARSAL_SECONDS, "rehearse")
         except ImageError:
             family.kill(live, waits=True)
-            # Its last words are about this trial, not about a call.
+            # Its last output is about this trial, not about a call.
             family.log.news()
             return False
         return True
@@ -274,7 +273,7 @@ class Lifecycle(Present):
         if not lost:
             return Restored(0, [f"The state before is back (checkpoint {checkpoint.id})."])
         steps = steps_since(reached, checkpoint.past) or []
-        # A line that counts one call would be as long as the call.
+        # A line that counts one call would be as long as the call itself.
         left = len(steps) - MOST_LISTED if len(steps) > MOST_LISTED + 1 else 0
         rows = [f"… {left} earlier ones", *(step.shown() for step in steps[left:])][0 if left else 1 :]
         listed = "".join(f"\n- {row}" for row in rows)
@@ -284,7 +283,7 @@ class Lifecycle(Present):
         return Restored(lost, [f"{sentence}{':' if listed else '.'}{listed}"])
 
     def target(self) -> Checkpoint:
-        """Return the newest checkpoint from before the last call that may have changed something."""
+        """Return the newest checkpoint before the last call that may have changed something."""
         for checkpoint in self.timeline.newest_first():
             if depth(checkpoint.past) < depth(self.past):
                 return checkpoint
@@ -327,9 +326,10 @@ class Lifecycle(Present):
         waits: bool = False,
         files: bool = True,
     ) -> list[FileOutcome]:
-        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
+        """Replace the live process by a fork of a checkpoint, with the values of its looks.
 
-        `waits` for the end of the one that is left. Return what became of the files that go along, if any do.
+        With `waits`, wait for the end of the old process. Return the outcomes for the files that are
+        restored, if any.
         """
         with unbroken():
             family, before = self.ready()
@@ -347,7 +347,7 @@ class Lifecycle(Present):
             return self.files.go(checkpoint.trail, live.pid, moves=files)
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
-        """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
+        """Make an attempt to continue from an error the live process. Return its checkpoint, if one is made.
 
         It counts as one call after the present state, so that undo leads back here.
         """
@@ -370,7 +370,7 @@ class Lifecycle(Present):
         return kept
 
     def note_tests(self, code: str, before: Trail | None) -> None:
-        """Let tests that changed files since `before` be a call, so that an undo takes back these alone."""
+        """Record tests that changed files since `before` as a call, so that an undo reverts these alone."""
         family, live = self.surely_ready()
         with self._or_unkept():
             if self.unkept:
@@ -383,14 +383,14 @@ class Lifecycle(Present):
 
     @contextlib.contextmanager
     def _or_unkept(self) -> Iterator[None]:
-        """Keep a state in the block, or note why that cannot be."""
+        """Keep a state in the block, or note why that is impossible."""
         try:
             yield
         except ImageError as error:
             self.unkept_reason = str(error)
 
     def start_over(self) -> None:
-        """Go on with a fresh live process; the checkpoints stay."""
+        """Continue with a fresh live process. The checkpoints stay."""
         family, before = self.surely_ready()
         family.kill(before)
         self.moments.clear(family)
@@ -399,18 +399,18 @@ class Lifecycle(Present):
         self.ready()
 
     def reset(self) -> list[str]:
-        """Begin again with a fresh image, not with a saved one; return what there is to say about it."""
+        """Start again with a fresh image, not with a saved one. Return notes about it."""
         self._breaker.reset()
         if self._program is not self._first_program:
             self.close()
             self._program, self._first_epoch = self._first_program, FRESH
         self.settle()
         if self.family is not None:
-            # The copy of an error that has not come yet would be taken for one of the user's.
+            # The copy of an error that has not connected yet would be taken for a process of the user.
             self.moments.settle(self.family)
         if self.live is not None and self.family is not None:
             self.family.kill(self.live, waits=True)
-        # The processes of kept states end by themselves, and are not what evaluated code has left behind.
+        # The processes of kept states end by themselves. Evaluated code has not left them behind.
         kept = self.usage.kept_pids()
         jobs = self.jobs.clear()
         self._begin_again()
@@ -421,7 +421,7 @@ class Lifecycle(Present):
         return [*ended, *jobs, *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
-        """Begin again with another program, once that has started."""
+        """Start again with another program, once that has started."""
         family = start_family(program(), self.family)
         self.close()
         self._program, self.family, self._first_epoch = program, family, new_epoch()

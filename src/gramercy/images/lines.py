@@ -1,6 +1,6 @@
-"""Lines that a person types for an evaluation which asks for them, on a socket pair of its own.
+"""Lines that a person types for an evaluation that asks for them, on a separate socket pair.
 
-Only the prompt gives an evaluation such a pair, and its other end goes down with the request. The image asks
+Only the prompt gives an evaluation such a pair, and its other end is sent with the request. The image asks
 with one packet and gets its answer in packets; docs/reference/wire.md has the grammar. Evaluated code holds
 the other end and may ask at any time: a person sees it wait, and Ctrl-C ends it.
 """
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 _ASK = struct.Struct(">cI")
 _NUMBER = struct.Struct(">I")
-# What is asked for: a line, or one that must not be seen.
+# The kinds of requests: a line, or a line without echo.
 LINE, SECRET = b"?", b"*"
-# What an answer has: a part of a line, its last part, or the word that there are no more lines.
+# The parts of an answer: a part of a line, its last part, or the end of the input.
 PART, LAST, END = b"+", b"=", b"."
 # Octets of a part: a packet is sent whole or not at all, and the kernel has room for some 200 KB.
 LONGEST_PART = 1 << 15
-# For a process that asks and does not read what it gets.
+# For a process that asks and does not read the answer.
 SEND_SECONDS = 10.0
-# Octets of the text before a line that must not be seen; what is printed before it may be longer.
+# Octets of the prompt of a line without echo. Output before it may be longer.
 LONGEST_PROMPT = 1_000
 
 
 class Wanted(NamedTuple):
-    """A line that an evaluation waits for; a `secret` one must not be seen while it is typed.
+    """A line that an evaluation waits for. A `secret` one must not be echoed.
 
-    Its `prompt` is to be shown after the terminal hides what is typed: a person may be quick. The line is not
+    Its `prompt` is shown after the terminal has disabled the echo: a person may be quick. The line is not
     wanted any more once one of `ends`, which are descriptors, can be read.
     """
 
@@ -49,12 +49,12 @@ class Wanted(NamedTuple):
 
 
 if TYPE_CHECKING:
-    # Returns a line with its line end; None when there are no more lines, or it is not wanted any more.
+    # Returns a line with its line end. None at the end of the input, or when the line is not wanted any more.
     Typist = Callable[[Wanted], str | None]
 
 
 class Lines:
-    """Our end of the pair; `tag` names the other one until it has gone with a request."""
+    """Our end of the pair. `tag` names the other one until it is sent with a request."""
 
     def __init__(self, typist: Typist, connection: Connection) -> None:
         self._typist = typist
@@ -73,9 +73,9 @@ class Lines:
         return self._end.fileno()
 
     def answer(self) -> float:
-        """Let the person type the line that is asked for, if one is; return how many seconds it took."""
+        """Let the person type the requested line, if there is a request. Return the seconds it took."""
         try:
-            # Room for one octet more tells a longer packet.
+            # Room for one more octet reveals a longer packet.
             asked = self._end.recv(_ASK.size + LONGEST_PROMPT + 1, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0.0
@@ -90,7 +90,7 @@ class Lines:
         began = monotonic()
         ends = (self._connection.fileno(), self.fileno())
         line = self._typist(Wanted(kind == SECRET, ends, prompt))
-        # Nothing is sent for what is not asked any more: the image would take no notice.
+        # Nothing is sent for a withdrawn request: the image would ignore it.
         if not _can_be_read(ends):
             self._send(number, line)
         return monotonic() - began
@@ -104,7 +104,7 @@ class Lines:
                 self._end.send(_NUMBER.pack(number) + kind + piece, socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Hang up: what asks afterwards finds the end of the input."""
+        """Close the pair: later requests find the end of the input."""
         self.is_open = False
         self._end.close()
 

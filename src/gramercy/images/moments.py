@@ -1,8 +1,8 @@
-"""The moments of an image: errors whose stack stands in a sleeping process, and the attempts to go on.
+"""The moments of an image: errors whose stack is kept in a sleeping process, and attempts to continue.
 
 A moment is a copy of the live process that was forked before the error unwound. An attempt is a copy of a
-moment that went on with a restart; it is a whole image, and can become the live one. All of it works on a
-lifecycle that the caller has locked.
+moment that continued with a restart. It is a whole image, and can become the live one. All functions work on
+a lifecycle that the caller has locked.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from gramercy.images.requests import GoOn, InFrame
     from gramercy.images.runner import Runner
 
-# Each is a process with one to ten MB of its own; who debugs looks at the last errors, not at all of them.
+# Each is a process with one to ten MB of its own. A person who debugs looks at the last errors only.
 MOST_MOMENTS = 4
 MOST_ATTEMPTS = 4
-# The copy is forked before the reply is written, so it has said hello by then or is about to; the rest is for
-# a machine that stalls.
+# The copy is forked before the reply is written, so it has connected or is about to. The rest is for a
+# machine that stalls.
 MEETING_SECONDS = 10.0
-# A look at a stack runs no code of the user's.
+# Inspecting a stack runs no user code.
 ANSWER_SECONDS = 20.0
-# Characters of the log in the note about a death: the last lines say why.
+# Characters of the log in the note about a death: the last lines give the cause.
 LOG_SHOWN = 1000
-# Of a message in a list of moments.
+# Characters of a message in a list of moments.
 LONGEST_MESSAGE = 200
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """A copy of a moment that went on with a restart; `code` is the evaluation that it went on with."""
+    """A copy of a moment that continued with a restart. `code` is the evaluation that it continued."""
 
     id: str
     connection: Connection
@@ -52,7 +52,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class Moment(msgspec.Struct, eq=False):
-    """One error whose stack is kept, in a process that comes by itself, under `tag`."""
+    """One error whose stack is kept, in a process that connects under `tag`."""
 
     id: str
     tag: str
@@ -88,11 +88,11 @@ class Moments:
         self._moments: dict[str, Moment] = {}
         self._attempts: dict[str, Attempt] = {}
         self._count = 0
-        # Why the last error left no moment, for a caller who asks for one.
+        # Why the last error left no moment, for a caller that asks for one.
         self.why_not = ""
 
     def add(self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection) -> Moment:
-        """Keep a moment whose process has been forked; the oldest is dropped for it."""
+        """Keep a moment whose process has been forked. The oldest is evicted for it."""
         self._count += 1
         assert evaluation.keep is not None, "a moment was kept that was not asked for"  # noqa: S101
         moment = Moment(f"m{self._count}", evaluation.keep, evaluation, fault, parent)
@@ -104,14 +104,14 @@ class Moments:
         return moment
 
     def tidy(self, family: Family) -> None:
-        """Accept the processes that have come."""
+        """Accept the processes that have connected."""
         for moment in self._moments.values():
             if moment.connection is None:
-                with contextlib.suppress(ImageError):  # `connected` tells who asks for it
+                with contextlib.suppress(ImageError):  # `connected` raises it for its caller
                     moment.connection = family.met(moment.tag)
 
     def settle(self, family: Family) -> None:
-        """Wait for the processes that have not come yet; drop those that do not come, or have ended."""
+        """Wait for the processes that have not connected. Drop those that do not, or have ended."""
         self.tidy(family)
         for moment in list(self._moments.values()):
             try:
@@ -123,7 +123,7 @@ class Moments:
                 self.take(attempt).close()
 
     def connected(self, family: Family, moment: Moment) -> Connection:
-        """Return the connection of a moment; raise ImageGoneError where its process has ended."""
+        """Return the connection of a moment. Raise ImageGoneError where its process has ended."""
         if moment.connection is None:
             moment.connection = family.meet(moment.tag, MEETING_SECONDS, parent=moment.parent)
         if moment.connection.has_ended():
@@ -131,7 +131,7 @@ class Moments:
         return moment.connection
 
     def find(self, word: str | None) -> Moment:
-        """Return a moment by its id, or that of the last error; raise ImageError with those there are."""
+        """Return a moment by its id, or that of the last error. ImageError lists the existing ones."""
         if word is None and self._moments and not self.why_not:
             return next(reversed(self._moments.values()))
         found = self._moments.get(word or "")
@@ -148,7 +148,7 @@ class Moments:
         raise ImageError(f"there is no moment {word!r} (any more): there are {', '.join(self._moments)}")
 
     def add_attempt(self, moment: Moment, connection: Connection, restart: str, reply: Reply) -> Attempt:
-        """Keep an attempt; the oldest is dropped for it."""
+        """Keep an attempt. The oldest is evicted for it."""
         moment.count += 1
         name = f"{moment.id}.a{moment.count}"
         attempt = Attempt(name, connection, moment.evaluation.code, restart, reply)
@@ -163,7 +163,7 @@ class Moments:
         return self._attempts.get(word)
 
     def take(self, attempt: Attempt) -> Connection:
-        """Give away the process of an attempt, which becomes the live one."""
+        """Release the process of an attempt, which becomes the live one."""
         del self._attempts[attempt.id]
         return attempt.connection
 
@@ -239,7 +239,7 @@ def evaluate_in_frame(runner: Runner, wanted: InFrame, evaluation: Evaluation) -
 
 
 def go_on(runner: Runner, wanted: GoOn, evaluation: Evaluation) -> Reply:
-    """Go on from a moment with a restart, in a copy; tell what came of the evaluation."""
+    """Continue from a moment with a restart, in a copy. Return the reply of the evaluation."""
     lifecycle = runner.lifecycle
     try:
         if lifecycle.started().program.language == "python":
@@ -256,7 +256,7 @@ def go_on(runner: Runner, wanted: GoOn, evaluation: Evaluation) -> Reply:
     if reply is None:
         return _lost(family, evaluation, moment, copy)
     if reply.error is not None and reply.unchanged:
-        # It did not go on: there is no such restart, or its arguments could not be had.
+        # It did not continue: there is no such restart, or its arguments could not be computed.
         family.kill(copy)
         family.forget(evaluation.keep)
         return _explained(evaluation, reply)
@@ -274,7 +274,7 @@ def go_on(runner: Runner, wanted: GoOn, evaluation: Evaluation) -> Reply:
 
 
 def _found(runner: Runner, word: str | None) -> tuple[Family, Moment, Connection]:
-    """Return a moment and the connection to its process; raise ImageError where there is none."""
+    """Return a moment and the connection to its process. Raise ImageError where there is none."""
     lifecycle = runner.lifecycle
     moment = lifecycle.moments.find(word)
     family = lifecycle.started()
@@ -291,7 +291,7 @@ def _gone(error: ImageError) -> ImageFault:
 
 
 def _answered(runner: Runner, family: Family, evaluation: Evaluation, connection: Connection) -> Reply | None:
-    """Wait for the reply of a moment or an attempt; None where its process died or has to be killed."""
+    """Wait for the reply of a moment or an attempt. None where its process died or has to be killed."""
     wait = Wait(connection, family.mirror, evaluation.watch, evaluation.op, evaluation.code)
     evaluation.wait = runner.wait = wait
     try:
@@ -322,7 +322,7 @@ def _lost(family: Family, evaluation: Evaluation, moment: Moment, copy: Connecti
 
 
 def _explained(evaluation: Evaluation, reply: Reply) -> Reply:
-    """Name the time limit where the code ran into it. The image does not know the numbers of objects."""
+    """Name the timeout if the code ran into it. The image does not know the numbers of objects."""
     fault, wait = reply.error, evaluation.wait
     if reply.objects:
         reply = msgspec.structs.replace(reply, objects=[])

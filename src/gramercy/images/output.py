@@ -1,7 +1,7 @@
-"""What the processes of an image print: shared memory for the running evaluation, a pipe for all the rest.
+"""The output of an image's processes: shared memory for the running evaluation, a pipe for the rest.
 
-Both can be read at any moment, also after a process was killed. Evaluated code can write anything into them,
-so the content is never more than some bytes to show.
+Both can be read at any moment, even after a process was killed. Evaluated code can write anything into them,
+so their content is only used as bytes to show.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from typing import Self
 
 # The layout is that of the writers inside the image (`streams`): a page of counters, then an area for each
-# stream, with room for all that a reply shows of one.
+# stream, with room for the part that a reply shows.
 HEADER = 4096
 AREA = 128 * 1024
-# Of each job: a header, the ring that it prints to, and room for its reply.
+# Of each job: a header, the ring for its output, and room for its reply.
 JOBS, RING, ROOM = 4, 128 * 1024, 64 * 1024
 JOB = HEADER + RING + ROOM
 FIRST_JOB = HEADER + 2 * AREA
 SIZE = FIRST_JOB + JOBS * JOB
-# Of a job: its number, whether it runs (1) or is over (2), the bytes of its reply, all that it has printed.
+# Of a job: its number, whether it runs (1) or is over (2), the bytes of its reply, the total of its output.
 _JOB_HEAD = struct.Struct("=4IQ")
 _OVER = 2
 # The number of the request that wrote last, the bytes in each area, the characters printed to each stream,
-# and the bytes of what is said behind these counters of the edited file that is being taken up.
+# and the bytes of the text after these counters about the edited file that is being loaded.
 _COUNTS = struct.Struct("=6I")
 
 
@@ -42,7 +42,7 @@ _ERASE = re.compile(r"\x1b\[[0-2]?K")
 
 
 def folded(text: str) -> str:
-    """Return what a terminal would show in the end: a carriage return writes over its line."""
+    """Return the text that a terminal would finally show: a carriage return overwrites its line."""
     if "\r" not in text:
         return text
     return "\n".join(_folded_line(line) if "\r" in line else line for line in text.split("\n"))
@@ -50,7 +50,7 @@ def folded(text: str) -> str:
 
 def _folded_line(line: str) -> str:
     shown = ""
-    # From the end: of what was written before, only what is longer shows, so the work stays linear.
+    # From the end: of earlier text only the longer part shows, so the work stays linear.
     for part in reversed(line.split("\r")):
         plain = _ERASE.sub("", part)
         shown += plain[len(shown) :]
@@ -60,7 +60,7 @@ def _folded_line(line: str) -> str:
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The beginning of what was printed; `truncated` has the whole length of a stream that was cut."""
+    """The beginning of the output. `truncated` has the whole length of a stream that was cut."""
 
     stdout: str = ""
     stderr: str = ""
@@ -77,7 +77,7 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class JobOutput(NamedTuple):
-    """What a job has printed lately, how much in all, how much of it is lost, and its reply at the end."""
+    """The latest output of a job, its total, the lost part, and its reply at the end."""
 
     text: bytes
     written: int
@@ -86,14 +86,14 @@ class JobOutput(NamedTuple):
 
 
 class OutputMirror:
-    """Memory that the processes of an image share with this one; they inherit `fd`."""
+    """Memory that the processes of an image share with this one. They inherit `fd`."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     @classmethod
     def make(cls) -> Self | None:
-        """Make one; None where the system has no memfd."""
+        """Make one. None where the system has no memfd."""
         if not hasattr(os, "memfd_create"):
             return None
         fd = os.memfd_create("gramercy-mirror", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -104,7 +104,7 @@ class OutputMirror:
         return cls(fd)
 
     def read(self, request: int) -> Printed:
-        """Return what a request has printed; nothing when another request wrote last."""
+        """Return the output of a request. Empty when another request wrote last."""
         number, *figures = _COUNTS.unpack(os.pread(self.fd, _COUNTS.size, 0))
         if number != request & 0xFFFFFFFF:
             return Printed()
@@ -114,13 +114,13 @@ class OutputMirror:
         return Printed(stdout, stderr, cut)
 
     def read_attempt(self, request: int) -> bytes:
-        """Return what a request says of the edited file that it takes up; nothing when it takes up none."""
+        """Return the text of a request about the edited file that it loads. Empty if there is none."""
         data = os.pread(self.fd, HEADER, 0)
         number, *_, size = _COUNTS.unpack_from(data)
         return data[_COUNTS.size :][:size] if number == request & 0xFFFFFFFF else b""
 
     def read_job(self, slot: int, number: int, since: int) -> JobOutput | None:
-        """Return what a job has printed since so many bytes, and its reply; None where it has not begun."""
+        """Return the output of a job from an offset on, and its reply. None where it has not begun."""
         start = FIRST_JOB + slot * JOB
         found, state, length, _, written = _JOB_HEAD.unpack(os.pread(self.fd, _JOB_HEAD.size, start))
         if found != number & 0xFFFFFFFF:
@@ -144,15 +144,15 @@ class OutputMirror:
             self.fd = -1
 
 
-# Bytes kept of a log: what a reply and the report of a death show is shorter.
+# Bytes kept of a log. A reply and the report of a death show less.
 KEPT = 16 * 1024
 # The capacity of a pipe: one read empties it.
 CHUNK = 1 << 16
 # A program that prints without end would otherwise keep the reader in its loop.
 MOST_READS = 64
 _ZERO = bytes(4)
-# Messages of SBCL's runtime that are not the user's: guard pages, and the collector's tables at heap
-# exhaustion, which the error of the evaluation says in a sentence.
+# Messages of SBCL's runtime, not of the user: guard pages, and the collector's tables at heap exhaustion. The
+# error of the evaluation says that in a sentence.
 _NOISE = re.compile(
     r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
     r"(?:Unable to |)Re-?protecting .* guard page|"
@@ -168,7 +168,7 @@ class Log:
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._size = 0
-        # Bytes at the end that `news` has not returned yet, and how many more were dropped unread.
+        # Bytes at the end that `news` has not returned yet, and the number of bytes dropped unread.
         self._new = self._dropped = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -182,7 +182,7 @@ class Log:
             return self._joined()[-most:].decode("utf-8", "replace")
 
     def news(self, *, clean: bool = True) -> str:
-        """Return what was printed since the last time, as far as kept; `clean` drops SBCL's own messages."""
+        """Return the output since the last call, as far as kept. `clean` drops SBCL's own messages."""
         if self._is_waiting():
             self.pump()
         if not self._new:
@@ -195,14 +195,14 @@ class Log:
         return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
 
     def _is_waiting(self) -> bool:
-        """Tell whether there is something to read: FIONREAD costs less than a read that raises EAGAIN."""
+        """Return whether there is input: FIONREAD costs less than a read that raises EAGAIN."""
         try:
             return fcntl.ioctl(self.reader, termios.FIONREAD, _ZERO) != _ZERO
-        except (OSError, ValueError):  # closed after EOF, also while this thread asks
+        except (OSError, ValueError):  # closed after EOF, perhaps during this call
             return False
 
     def pump(self) -> bool:
-        """Read what is there, without waiting; return False at EOF."""
+        """Read the available output without blocking. Return False at EOF."""
         with self._lock:
             try:
                 for _ in range(MOST_READS if self.reader >= 0 else 0):
@@ -218,7 +218,7 @@ class Log:
         return b"".join(self._chunks)
 
     def _keep(self, chunk: bytes) -> None:
-        """Append a chunk and drop the oldest beyond the limit."""
+        """Append a chunk and drop the oldest bytes beyond the limit."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         self._new += len(chunk)
@@ -242,12 +242,12 @@ class Log:
         self._ended.set()
 
     def wait_for_end(self, seconds: float) -> None:
-        """Wait for EOF: the last process has ended and all it printed was read."""
+        """Wait for EOF: the last process has ended and all its output was read."""
         self._ended.wait(seconds)
 
 
 class _Drain:
-    """The thread that reads every log; started with the first one."""
+    """The thread that reads every log. It starts with the first one."""
 
     def __init__(self) -> None:
         self._selector: selectors.BaseSelector | None = None

@@ -1,6 +1,7 @@
-"""What gramercy itself runs from, as far as it lies in a project: changed there, it runs at the next start.
+"""The parts of gramercy that lie in a project: if they are changed there, the next start runs the changes.
 
-Read from this process: where its package and its environment are, and what else of it was loaded from there.
+Read from this process: the places of its package and its environment, and other modules loaded from the
+project.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def own_findings(project: Path) -> Iterator[Finding]:
-    """Tell what of gramercy itself lies in a project, for the doctor."""
+    """Report the parts of gramercy that lie in a project, for the doctor."""
     told = own_notes(project)
     for place in _import_paths(project):
         told.append(
@@ -34,7 +35,7 @@ def own_findings(project: Path) -> Iterator[Finding]:
 
 
 def own_notes(project: Path) -> list[str]:
-    """Say what of gramercy itself lies in a project, and what holds of that."""
+    """Describe the parts of gramercy that lie in a project, and their protection."""
     own = [name for name, kind in own_places(project).items() if kind is OF_SELF]
     if not own:
         return []
@@ -45,7 +46,7 @@ def own_notes(project: Path) -> list[str]:
 def _import_paths(project: Path) -> list[str]:
     """Return directories of the project, outside of an environment, that this process imports from."""
     environment = Path(sys.prefix).resolve()
-    # Where a program was started or a script lies is first, and is left out: it is chosen at each start.
+    # The first entry is the directory of the start or of the script. It is skipped: each start chooses it.
     places = [Path(entry).resolve() for entry in sys.path[1:] if entry]
     own = {project / name for name in own_places(project)}
     return [
@@ -58,14 +59,15 @@ def _import_paths(project: Path) -> list[str]:
 
 @cache
 def known_places(project: Path) -> dict[str, Kind]:
-    """Return the same as `own_places`, looked up once: a call of a file tool asks for it."""
+    """Return the same as `own_places`, cached: every call of a file tool needs it."""
     return own_places(project)
 
 
 def own_places(project: Path) -> dict[str, Kind]:
-    """Return what gramercy runs from, as far as it lies in the project: the next start would run it again.
+    """Return the parts of gramercy in the project: the next start would run them again.
 
-    Its package, its environment, and packages that it needs which are installed from sources in the project.
+    These are its package, its environment, and required packages that are installed from sources in the
+    project.
     """
     package = Path(__file__).resolve().parents[1]
     found = [(package, OF_SELF), (Path(sys.prefix).resolve(), OF_PYTHON)]
@@ -96,7 +98,7 @@ def _loaded(project: Path, package: Path) -> list[Path]:
 
 def _needed() -> set[str]:
     """Return the modules that gramercy and its plug-ins need, by the names of their packages."""
-    # Loaded in the rare case only: it takes tens of milliseconds.
+    # Imported only in the rare case: it takes tens of milliseconds.
     from importlib.metadata import PackageNotFoundError, distribution, entry_points
 
     waiting, seen = ["gramercy"], set()

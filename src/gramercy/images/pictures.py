@@ -1,7 +1,7 @@
-"""What a picture is: its format, its size in pixels, and whether it is whole and small enough to be shown.
+"""Check pictures: their format, their size in pixels, and whether they are complete and small enough.
 
-A picture comes from evaluated code, so it may be anything. A client that passes a broken one on gets an error
-from its model's service at that call and at every later one: that picture must never leave.
+A picture comes from evaluated code, so it may be anything. If a client forwards a broken one, its model's
+service returns an error for that call and for every later one: such a picture must never be sent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 if TYPE_CHECKING:
     from gramercy.images.base import Display, Reply
 
-# The services of models take up to 8,000 px, but only 2,000 in a conversation of more than 20 pictures.
+# The model services take up to 8,000 px, but only 2,000 in a conversation of more than 20 pictures.
 LONGEST_SIDE = 2_000
-# One MB as base64: a fifth of what a service takes for one picture. The programs in an image scale down what
-# they draw themselves, so that this is met only by pictures that user code gives as bytes.
+# One MB as base64: a fifth of a service's limit for one picture. The programs in an image scale down their
+# own drawings, so only pictures that user code gives as bytes reach this limit.
 LARGEST = 750_000
 SVG = "image/svg+xml"
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WebP", SVG: "SVG"}
@@ -38,14 +38,14 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class Picture(NamedTuple):
-    """The format of a picture and its size in pixels; an SVG has none."""
+    """The format of a picture and its size in pixels. An SVG has no size."""
 
     mime: str
     width: int = 0
     height: int = 0
 
     def told(self, count: int) -> str:
-        """Say what it is, with the count of its bytes."""
+        """Describe it, with the number of its bytes."""
         size = f"{self.width}x{self.height} px, " if self.width else ""
         return f"{size}{FORMATS[self.mime]} {_amount(count)}"
 
@@ -55,12 +55,12 @@ def _amount(count: int) -> str:
 
 
 def is_picture(data: bytes) -> bool:
-    """Tell whether bytes begin as a picture does that a model can be shown."""
+    """Return whether bytes begin like a picture that a model can be shown."""
     return raster_format(data) is not None
 
 
 def raster_format(data: bytes) -> str | None:
-    """Return the media type of a picture made of pixels, by how it begins; None for anything else."""
+    """Return the media type of a raster picture by its first bytes, None for anything else."""
     for mime, beginnings in _BEGINNINGS.items():
         if data.startswith(beginnings):
             return mime
@@ -68,7 +68,7 @@ def raster_format(data: bytes) -> str | None:
 
 
 def examine(data: bytes) -> Picture:
-    """Tell what a picture is by its bytes; raise ValueError where they are no whole picture that is known."""
+    """Identify a picture by its bytes. Raise ValueError for an incomplete picture or unknown format."""
     if data.startswith(_PNG):
         return _png(data)
     if data.startswith(b"\xff\xd8\xff"):
@@ -83,7 +83,7 @@ def examine(data: bytes) -> Picture:
 
 
 def check(data: bytes) -> Picture:
-    """Tell what a picture is; raise ValueError, with what to do, where it cannot be shown."""
+    """Identify a picture. Raise ValueError, with advice, if it cannot be shown."""
     if len(data) > LARGEST:
         raise ValueError(
             f"it has {len(data):,} bytes, and at most {LARGEST:,} are shown: "
@@ -101,7 +101,7 @@ def check(data: bytes) -> Picture:
 
 
 def _png(data: bytes) -> Picture:
-    """Check every chunk and that the pixels are all there: a cut PNG is refused by those who decode it."""
+    """Check every chunk and that all pixels are there: decoders refuse a cut PNG."""
     place, head, pixels, names = len(_PNG), b"", [], []
     while place + 12 <= len(data):
         size, name = struct.unpack(">I4s", data[place : place + 8])
@@ -128,7 +128,7 @@ def _png(data: bytes) -> Picture:
 
 
 def _inflate(packed: bytes, size: int) -> None:
-    """Check that so many bytes are packed; no more than that are ever unpacked."""
+    """Check that this many bytes are packed. No more than that are ever unpacked."""
     try:
         found = len(zlib.decompressobj().decompress(packed, size + 1))
     except zlib.error as error:
@@ -168,7 +168,7 @@ def _webp(data: bytes) -> Picture:
 
 
 def settled(display: Display) -> Display:
-    """Return a picture whose text says what it is; without its bytes, and why, where it cannot be shown."""
+    """Return a picture with a description. If it cannot be shown, drop its bytes and add the reason."""
     name = display.text or "picture"
     if display.kind != "picture" or not display.data:
         return display
@@ -181,6 +181,6 @@ def settled(display: Display) -> Display:
 
 
 def without_pictures(reply: Reply) -> Reply:
-    """Return the reply as a history keeps it: what its pictures are, without their bytes."""
+    """Return the reply for the history: with descriptions of its pictures, without their bytes."""
     kept = [msgspec.structs.replace(settled(display), data=b"") for display in reply.displays]
     return msgspec.structs.replace(reply, displays=kept)

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 DIALER = Path(dialer.__file__)
 LOOPBACK = "127.0.0.1"
-# Each takes two descriptors of the 1024 that a process commonly has; more connections wait in the backlog.
+# Each takes two descriptors of the 1024 that a process commonly has. More connections wait in the backlog.
 MOST_CONNECTIONS = 128
 # A connect on the loopback is answered at once, unless the dialer or the server hangs.
 DIAL_SECONDS = 5.0
-# How long nothing is accepted after EMFILE and the like.
+# The pause of accepting after EMFILE and the like.
 PAUSE_SECONDS = 0.5
-# The thread never blocks in anything but select, which is woken.
+# The thread never blocks in anything but select, which can be woken.
 STOP_SECONDS = 2.0
 
 
 class Relay:
     """The published ports of one image, from before its start until after its end.
 
-    `notes` tell which of them could not be bound.
+    `notes` list the ports that could not be bound.
     """
 
     def __init__(self, ports: tuple[PublishedPort, ...], heir_of: Relay | None = None) -> None:
@@ -83,7 +83,7 @@ class Relay:
 
     @property
     def descriptor(self) -> int:
-        """The end of the socket pair to the dialer that the first process of the image inherits."""
+        """The end of the socket pair to the dialer. The first process of the image inherits it."""
         return self._inner_line.fileno()
 
     def command(self, command: list[str]) -> list[str]:
@@ -91,7 +91,7 @@ class Relay:
         return [*inner_command(DIALER), str(self.descriptor), *command]
 
     def start(self) -> None:
-        """Begin to relay, once the image has inherited its end of the socket pair."""
+        """Start to relay, once the image has inherited its end of the socket pair."""
         self._inner_line.close()
         self._selector.register(self._waker, selectors.EVENT_READ)
         self._selector.register(self._line, selectors.EVENT_READ)
@@ -196,7 +196,7 @@ class Relay:
 
 
 def _checked(descriptors: list[int]) -> socket.socket | None:
-    """Return the descriptor that the dialer passed as a socket if it is TCP; anything else is closed."""
+    """Return the dialer's descriptor as a socket if it is TCP. Anything else is closed."""
     for descriptor in descriptors:
         try:
             found = socket.socket(fileno=descriptor)
@@ -218,7 +218,7 @@ def _why_not(port: PublishedPort, error: OSError, *, by: str) -> str:
     return f"{told}. Choose another with --publish OUTER:{port.inner}."
 
 
-# Large reads keep the copying thread off the interpreter's lock; a socket buffer holds no more.
+# Large reads keep the copying thread off the interpreter's lock. A socket buffer holds no more.
 CHUNK = 256 * 1024
 # Not O_NONBLOCK: file status flags are shared with the dialer, where evaluated code could change them.
 AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -237,7 +237,7 @@ class End:
 
 
 class Pipes:
-    """Pairs of connected sockets: bytes are copied both ways, with backpressure, by the loop of the relay."""
+    """Pairs of connected sockets. The loop of the relay copies bytes both ways, with backpressure."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
@@ -254,7 +254,7 @@ class Pipes:
         return bool(self._connecting)
 
     def join(self, near: socket.socket, far: socket.socket, deadline: float) -> None:
-        """Copy between two sockets; the far one may still be connecting, until the deadline."""
+        """Copy between two sockets. The far one may still be connecting, until the deadline."""
         left, right = End(near), End(far, deadline=deadline)
         left.other, right.other = right, left
         self._ends |= {left, right}
@@ -262,7 +262,7 @@ class Pipes:
         self._watch(right)
 
     def serve(self, end: End, events: int) -> None:
-        """Read or write what a socket is ready for."""
+        """Read or write, as a socket is ready."""
         if end not in self._ends:
             return  # closed in the same turn
         try:
@@ -290,7 +290,7 @@ class Pipes:
         self._connecting.discard(end)
 
     def give_up_the_late(self, now: float) -> None:
-        """Close what has not been connected in time."""
+        """Close connections that were not established in time."""
         for end in [end for end in self._connecting if end.deadline is not None and end.deadline < now]:
             self._close(end)
 
@@ -309,7 +309,7 @@ class Pipes:
                 each.channel.close()
 
     def _watch(self, end: End) -> None:
-        """Register for what is next to do; nothing is read until the other side has taken the last bytes."""
+        """Register for the next operation. Nothing is read until the other side has taken the last bytes."""
         events = selectors.EVENT_WRITE if end.waiting or end.deadline is not None else 0
         if not (end.has_ended or end.other.waiting or end.deadline or end.other.deadline):
             events |= selectors.EVENT_READ

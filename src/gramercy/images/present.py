@@ -1,7 +1,6 @@
-"""Where an image stands: its live process, the calls that led here, and the copies that are kept or promised.
+"""The present state of an image: its live process, its past calls, and its kept or promised copies.
 
-A call is noted here, with the copy that it leaves. Starts no process and goes back to no state: `lifecycle`
-does.
+A call is recorded here, with the copy that it leaves. `lifecycle` starts processes and restores states.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
     from gramercy.images.files.trails import Trail
     from gramercy.images.processes import Family
 
-# A checkpoint forks after the reply and says hello within milliseconds. A machine that stalls must not cost a
-# state, and a copy that cannot come is known at once, by the end of its socket.
+# A checkpoint forks after the reply and connects within milliseconds. A stalling machine must not cost a
+# state. A copy that cannot connect is noticed at once, by the end of its socket.
 MEETING_SECONDS = 10.0
 _NUMBER = re.compile(r"\d+")
 
 
 class Promised(msgspec.Struct):
-    """A checkpoint that the live process forks after its reply, until that has said hello.
+    """A checkpoint that the live process forks after its reply, until it has connected.
 
-    `past` led to it; `looks` are later calls that were answered in the same state.
+    `past` led to it. `looks` are later calls that were answered in the same state.
     """
 
     id: str
@@ -55,7 +54,7 @@ class Promised(msgspec.Struct):
 
 
 class Present:
-    """The present state of one image, and what is kept of it.
+    """The present state of one image, and its kept copies.
 
     Not thread-safe: callers hold the runner's lock.
     """
@@ -63,39 +62,39 @@ class Present:
     def __init__(self, thrift: Thrift | None = None) -> None:
         self.thrift = thrift or Thrift()
         self.costs = Costs()
-        # Whether the present state was not kept because it came too soon after another.
+        # Whether the present state was not kept because it followed another too soon.
         self.is_behind = False
         self._spare_tag: str | None = None
-        # The epoch of the state that the program begins with: that of a saved one has a name of its own.
+        # The epoch of the state that the program starts with. A saved state has its own name.
         self._first_epoch = FRESH
         self._here = Span()
-        # In the order of their calls; the live process forks each before it reads the next request.
+        # In the order of their calls. The live process forks each before it reads the next request.
         self.promised: deque[Promised] = deque()
         self.timeline = Timeline()
         self.moments = Moments()
-        # The name of the copy that the next call that fails leaves behind; used once.
+        # The name of the copy that the next failing call leaves behind. It is used once.
         self.moment_tag: str | None = None
         self.family: Family | None = None
         self.live: Connection | None = None
         self.past: Past | None = None
-        # For the next reply: sentences, and how many calls a death between two calls has lost.
+        # For the next reply: sentences, and the number of calls lost by a death between two calls.
         self.notes: list[str] = []
         self.lost = 0
         self.jobs = Jobs()
-        # Why there is no checkpoint of the present state; empty where there is one.
+        # Why there is no checkpoint of the present state. Empty where there is one.
         self.unkept_reason = ""
-        # Why states are not kept, as a reply has told it: what lasts is told once.
+        # The reported reason why states are not kept. A lasting reason is reported once.
         self.told_reason = ""
         self.has_told_thrift = False
-        # Why the kernel has ended processes of the image, until that is told; empty where it has not.
+        # Why the kernel has killed processes of the image, until that is reported. Empty where it has not.
         self.by_kernel = ""
-        # What the image changes in its project; None where it has none, or may not write there.
+        # The file changes of the image. None where it has no project, or may not write there.
         self.files: Ledger | None = None
         self.usage = Usage(self)
 
     @property
     def unkept(self) -> int:
-        """How many calls that may have changed something came after the newest checkpoint."""
+        """The number of calls after the newest checkpoint that may have changed something."""
         checkpoint = self.timeline.standing
         return depth(self.past) - depth(checkpoint.past if checkpoint else None)
 
@@ -106,12 +105,12 @@ class Present:
         return self._first_epoch if past is None else past.epoch
 
     def kept_id(self) -> str:
-        """Return the id of the kept state that is the present one, or has been promised; else nothing."""
+        """Return the id of the kept or promised state that is the present one. Else empty."""
         newest = self.promised[-1] if self.promised else self.timeline.standing
         return newest.id if newest is not None and newest.past is self.past else ""
 
     def span(self) -> Span:
-        """Return the state that the image is in; the same object as long as it is the same state."""
+        """Return the state of the image. It is the same object as long as the state is the same."""
         kept, epoch, here = self.kept_id(), self.epoch, self._here
         if here.after == kept and here.epoch == epoch and here.sandbox:
             return here
@@ -120,17 +119,17 @@ class Present:
         return here
 
     def hear(self, connection: Connection, *, is_suite: bool = False) -> None:
-        """Take what is changed in files from now on for the deed of a call in this process."""
+        """Attribute file changes from now on to a call in this process."""
         if self.files is not None:
             self.files.begin(connection.pid, is_suite=is_suite)
 
     def heard(self) -> Account:
-        """Return what the call that is over has changed in files."""
+        """Return the file changes of the finished call."""
         return self.files.finish() if self.files is not None else NOTHING
 
     @contextlib.contextmanager
     def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
-        """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
+        """List the write attempts of a process, which will fail. The list is complete at the end."""
         tried: list[FileChange] = []
         if self.files is not None:
             self.files.begin_preview(pid)
@@ -142,18 +141,18 @@ class Present:
 
     @property
     def unknown_files(self) -> str:
-        """Why not all files that were to go along on the last way to a state are known; empty if they are."""
+        """Why not all files of the last switch between states are known. Empty if they are."""
         return self.files.unknown if self.files is not None else ""
 
     @property
     def trail(self) -> Trail | None:
-        """What calls have changed in files so far."""
+        """The file changes of calls so far."""
         return self.files.head if self.files is not None else None
 
     def look_around(self, *, is_dead: bool = False) -> None:
-        """Note for the reply what the call has made that programs of the person would run, and lost.
+        """Add notes to the reply: new control files of the call, and processes that the kernel killed.
 
-        Of a call whose own process is dead, the error tells what the kernel has ended.
+        If the call's own process is dead, its error reports the kill.
         """
         if self.by_kernel and not is_dead:
             self.notes.append(f"Processes that evaluated code had started were ended: {self.by_kernel}.")
@@ -162,7 +161,7 @@ class Present:
             self.notes += self.family.sentry.look()
 
     def _go_live(self, live: Connection | None) -> None:
-        """Let another process be the live one, without the ends that the last one had in reserve."""
+        """Make another process the live one, without the reserved ends of the old one."""
         self.jobs.leave(self.live)
         self.live = live
         if self.family is not None:
@@ -176,12 +175,12 @@ class Present:
         self.moment_tag = None
 
     def lost_tag(self, evaluation: Evaluation) -> None:
-        """Wait for no checkpoint of this call."""
+        """Stop waiting for the checkpoint of this call."""
         if self.family is not None:
             self.family.forget(evaluation.tag)
 
     def new_tag(self, family: Family) -> str | None:
-        """Return a tag for the checkpoint after the next call; None where `thrift` forbids one."""
+        """Return a tag for the checkpoint after the next call, None where `thrift` forbids one."""
         if self._spare_tag is not None:
             tag, self._spare_tag = self._spare_tag, None
             return tag
@@ -193,7 +192,7 @@ class Present:
         return tag
 
     def new_moment_tag(self, family: Family) -> str | None:
-        """Return a tag for the moment of the next error; None where `thrift` forbids one."""
+        """Return a tag for the moment of the next error, None where `thrift` forbids one."""
         self.moment_tag = self.tag_for_attempt(family)
         return self.moment_tag
 
@@ -204,7 +203,7 @@ class Present:
     def with_moment(
         self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
     ) -> ImageFault:
-        """Return the fault of a call with the id of the moment that its process has left, or why not."""
+        """Return the fault of a call with the id of its moment, or why there is none."""
         if evaluation.keep == self.moment_tag:
             self.moment_tag = None
         if fault.has_moment and evaluation.keep is not None:
@@ -213,7 +212,7 @@ class Present:
             if moment.connection is not None:
                 self.costs.measure(moment.connection)
             return msgspec.structs.replace(fault, moment=moment.id)
-        # Whatever its process says, it may have left a copy all the same.
+        # Whatever its process says, it may still have left a copy.
         family.forget(evaluation.keep)
         if evaluation.keep is None and fault.no_moment is None:
             fault = msgspec.structs.replace(fault, no_moment=self.costs.told(self.thrift))
@@ -229,14 +228,15 @@ class Present:
             newest.looks = (*newest.looks[1 - MOST_LOOKS :], step)
 
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
-        """Note a call that may have changed something; return why no state is kept after it, if none is."""
+        """Note a call that may have changed something. Return why no state is kept after it, if so."""
         self.costs.heap_bytes = reply.state.heap_bytes
         is_kept = reply.unkept is None and evaluation.tag is not None
-        # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
+        # Without a checkpoint after it, a look is not known to have changed nothing, so it counts as a
+        # change.
         step = evaluation.as_step(reply, look=reply.look and is_kept)
         self.past = extended(self.past, step, reply.changed)
         if reply.unkept is not None:
-            # Not used again, nor that of its moment: the process may have lost the ends that belong to them.
+            # Neither this tag nor that of its moment is used again: the process may have lost their ends.
             self.lost_tag(evaluation)
             if reply.error is None:
                 self._forget_moment()
@@ -256,7 +256,7 @@ class Present:
         return self.unkept_reason
 
     def is_news(self, evaluation: Evaluation, reason: str) -> bool:
-        """Tell whether a reply has to say why no state is kept: only where none has said the same before."""
+        """Return whether a reply must say why no state is kept: only if no earlier reply has said it."""
         if evaluation.tag is None:
             is_told, self.has_told_thrift = self.has_told_thrift, True
             return not is_told
@@ -266,18 +266,18 @@ class Present:
         return not is_told
 
     def settle(self, seconds: float = MEETING_SECONDS) -> None:
-        """Accept the checkpoints that the latest calls have made; wait for each at most so long."""
+        """Accept the checkpoints of the latest calls. Wait for each up to a timeout."""
         while self.promised and self.family is not None:
             promised = self.promised[0]
             try:
                 self._take(promised, self.family.meet(promised.tag, seconds, parent=promised.parent))
             except ImageError:
                 self._miss(promised)
-            # Only now: the watch over the bounds ends what is neither promised nor kept.
+            # Only now: the watch over the bounds kills processes that are neither promised nor kept.
             self.promised.popleft()
 
     def collect(self) -> bool:
-        """Accept the checkpoints that have said hello, without waiting; tell whether none is missing."""
+        """Accept the checkpoints that have connected, without waiting. Return whether none is missing."""
         while self.promised and self.family is not None:
             try:
                 connection = self.family.met(self.promised[0].tag)
@@ -291,7 +291,7 @@ class Present:
         return True
 
     def give_up(self) -> None:
-        """Wait no longer for the checkpoint that was promised first."""
+        """Stop waiting for the checkpoint that was promised first."""
         self._miss(self.promised.popleft())
 
     def _take(self, promised: Promised, connection: Connection) -> None:
@@ -307,7 +307,7 @@ class Present:
             self.notes += self.usage.shed(connection.pid, self.thrift.heavy_bytes)
 
     def _miss(self, promised: Promised) -> None:
-        """Say with the next reply that there is no checkpoint, although one was to be."""
+        """Report with the next reply that a promised checkpoint is missing."""
         if self.family is not None:
             self.family.forget(promised.tag)
         self.timeline.keys.pop(promised.id, None)

@@ -1,9 +1,10 @@
-"""Let the copy of a preview give up its rights, and look from outside whether it has.
+"""Let the copy of a preview give up its rights, and check from outside that it has.
 
-The copy does that by code of its own, in a process that has evaluated code: nothing that it says of itself is
-believed. What it is to do comes from here each time, and the kernel is asked before and afterwards: filters
-of system calls, threads, open descriptors, shared memory. The kernel does not tell what a filter says, nor of
-Landlock; so this notices code that has broken the confinement, not code that imitates it.
+The copy does that by its own code, in a process that has evaluated user code: nothing that it reports about
+itself is trusted. It gets its instructions from here each time, and the kernel is asked before and
+afterwards: filters of system calls, threads, open descriptors, shared memory. The kernel does not reveal the
+content of a filter, nor Landlock rules. So this detects code that has broken the confinement, not code that
+imitates it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from gramercy.images.processes import Family
     from gramercy.images.runner import Runner
 
-# To give up its rights takes a copy some milliseconds; this is for a loaded machine.
+# Giving up its rights takes a copy some milliseconds. The rest is for a busy machine.
 CONFINING_SECONDS = 20.0
-# Shared memory that is copied for a preview, in all: copying 64 MB takes about 20 ms.
+# Shared memory that is copied for a preview, in total: copying 64 MB takes about 20 ms.
 MOST_SHARED = 64 * 1024 * 1024
 # null, zero, full, random and urandom: they keep nothing.
 MEMORY_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7, 8, 9))
@@ -49,7 +50,7 @@ _AREA = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 
 
 class Area(NamedTuple):
-    """Memory that a process shares with others; `rights` as /proc tells them."""
+    """Memory that a process shares with others. `rights` as in /proc."""
 
     start: int
     size: int
@@ -63,17 +64,17 @@ class Area(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What the kernel tells of the rights of a thread."""
+    """The kernel's facts about the rights of a thread."""
 
     filters: int
     is_for_good: bool
 
 
 def preview(runner: Runner, code: str, package: str | None, seconds: float) -> Reply:
-    """Evaluate in a copy that gives up all its rights first and is killed afterwards; the lock is held."""
+    """Evaluate in a copy that first gives up all rights and is killed afterwards. The lock is held."""
     lifecycle = runner.lifecycle
     family, live = lifecycle.surely_ready()
-    # A copy that cannot take up an edited file is thrown away, and another runs the old code.
+    # A copy that cannot load an edited file is discarded, and another runs the old code.
     back = True if family.program.language == "python" else None
     fields: dict[str, Any] = {"code": code, "package": package, "back": back}
     known = runner.declined.unknown_to(live)
@@ -91,7 +92,7 @@ def _in_a_copy(
     lifecycle = runner.lifecycle
     copy = family.fork(live, "preview")
     try:
-        # Confined first: that opens the null device, and the listener refuses what changes files.
+        # Confine it first: that opens the null device, and the listener refuses calls that change files.
         with (
             confined(copy, family, CONFINING_SECONDS) as mirror,
             lifecycle.hear_attempts(copy.pid) as tried,
@@ -127,7 +128,7 @@ def _previewed(wait: Wait, seconds: float) -> Reply:
 
 @contextmanager
 def confined(copy: Connection, family: Family, seconds: float) -> Iterator[OutputMirror | None]:
-    """Let a copy give up its rights, or raise ImageError that says why it has not; give its output mirror."""
+    """Let a copy give up its rights, or raise ImageError with the reason. Yield its output mirror."""
     mirror = OutputMirror.make() if family.mirror is not None else None
     try:
         try:
@@ -186,7 +187,7 @@ def _filtered(thread: Path) -> Filtered:
 
 
 def _lacking(pid: int, before: Filtered, known: frozenset[bytes]) -> str | None:
-    """Return what a process that says it is confined has kept, or None."""
+    """Return the right that a supposedly confined process has kept, or None."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         now = _filtered(thread)
         if now.filters <= before.filters or not now.is_for_good:
@@ -198,10 +199,10 @@ def _lacking(pid: int, before: Filtered, known: frozenset[bytes]) -> str | None:
 
 
 def _open_way(directory: Path) -> str | None:
-    """Return which open descriptor leads out of a preview, or None."""
+    """Return an open descriptor that leads out of a preview, or None."""
     sockets = 0
     for link in directory.iterdir():
-        # What a link of /proc permits is what its descriptor was opened for.
+        # The permissions of a /proc link are those that its descriptor was opened with.
         rights, status = link.lstat().st_mode, link.stat()
         kind = stat.S_IFMT(status.st_mode)
         sockets += kind == stat.S_IFSOCK
@@ -215,20 +216,20 @@ def _open_way(directory: Path) -> str | None:
 
 
 def _shared_lines(pid: int) -> frozenset[bytes]:
-    """Return how the kernel lists the shared memory of a process."""
+    """Return the kernel's list of the shared memory of a process."""
     lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     return frozenset(line for line in lines if line.split(None, 2)[1].endswith(b"s"))
 
 
 def _is_of(line: bytes, mirror: OutputMirror | None) -> bool:
-    """Tell whether a line about shared memory is about a mirror."""
+    """Return whether a line about shared memory is about a mirror."""
     if mirror is None or MIRROR not in line:
         return False
     return line.split(None, 5)[4] == b"%d" % os.fstat(mirror.fd).st_ino
 
 
 def _to_copy(pid: int, known: frozenset[bytes]) -> list[Area]:
-    """Return the shared memory that has to become private, or raise ImageError where it cannot."""
+    """Return the shared memory that has to become private. Raise ImageError where it cannot."""
     areas = _writable_areas(pid, known)
     for area in areas:
         if not area.rights.startswith("r"):
@@ -242,10 +243,10 @@ def _to_copy(pid: int, known: frozenset[bytes]) -> list[Area]:
 
 
 def _writable_areas(pid: int, known: frozenset[bytes]) -> list[Area]:
-    """Return the shared memory of a process, beside what is known, that is or may become writable.
+    """Return the new shared memory of a process that is or may become writable.
 
-    `maps` does not tell what mprotect may do: only VmFlags in `smaps` does (sh: shared, mw: may be written).
-    That takes milliseconds, so it is read only where something new is shared.
+    `maps` does not show what mprotect may do. Only VmFlags in `smaps` does (sh: shared, mw: may be written).
+    Reading it takes milliseconds, so it is read only where something new is shared.
     """
     new = _shared_lines(pid) - known
     if not new:

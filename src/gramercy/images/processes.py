@@ -1,7 +1,7 @@
 """The processes of one image: a zygote that only forks, and its descendants, each with its own connection.
 
-Knows nothing of evaluations and checkpoints: it starts, forks, meets and ends processes. They share a private
-directory for temporary files.
+This module knows nothing of evaluations and checkpoints: it starts, forks, connects and ends processes. They
+share a private directory for temporary files.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ if TYPE_CHECKING:
     from gramercy.images.sentry import Sentry
     from gramercy.images.walls import Walls
 
-# A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
+# A zygote starts within 0.1 s from a core and within 5 s from source. The rest is for a busy machine.
 START_SECONDS = 30.0
 # Children that may have been dropped and not have ended yet: some of the kept states and moments.
 MOST_LEAVING = 64
-# A fork takes milliseconds, of a heap of gigabytes on a loaded machine some seconds.
+# A fork takes milliseconds, but with a heap of gigabytes on a busy machine some seconds.
 FORK_SECONDS = 10.0
 # How often a wait for a child checks whether its parent has died.
 TURN_SECONDS = 0.05
-# A child whose parent has ended says hello within milliseconds, or never: something else holds its end. The
+# A child whose parent has ended connects within milliseconds, or never: another process holds its end. The
 # rest is for a machine that stalls and for hooks that run first in a forked process: the state would be lost.
 ORPHAN_SECONDS = 5.0
 # From SIGKILL to the end: the kernel may have gigabytes to free.
 STOP_SECONDS = 2.0
-# What a zygote that failed to start has printed is in the pipe already; this is for the thread that reads it.
+# The output of a zygote that failed to start is already in the pipe. This is for the thread that reads it.
 END_OF_LOG_SECONDS = 0.5
-# A process closes its socket a moment before its parent can reap it; the rest is for a loaded machine.
+# A process closes its socket a moment before its parent can reap it. The rest is for a busy machine.
 FATE_SECONDS = 5.0
-# How often a wait for a live process that begins asks whether it has ended.
+# The interval of checks whether a starting live process has ended.
 BEGIN_TURN_SECONDS = 0.5
 FATE_TURN_SECONDS = 0.002
 
 
 class Program(msgspec.Struct, frozen=True):
-    """How to start the zygote of a language: the command gets the descriptor of its connection appended.
+    """How to start the zygote of a language. The descriptor of its connection is appended to the command.
 
-    `saved` returns how to start from a saved core, for a language that has them. `memory_mb` is the limit as
-    the user sets it; `notes` are for the user, with the first reply. `start_seconds` is how long a process
-    that the zygote forks may take to say hello.
+    `saved` returns how to start from a saved core, for a language that has them. `memory_mb` is the user's
+    limit. `notes` are for the user, with the first reply. `start_seconds` is the timeout for the hello of a
+    process that the zygote forks.
     """
 
     language: str
@@ -83,7 +83,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Family:
-    """Starts the zygote, lets processes fork, meets their children, and ends them all.
+    """Starts the zygote, lets processes fork, connects to their children, and ends them all.
 
     `heir_of` is a family about to be closed, whose published ports this one takes over. `notes` are for the
     user.
@@ -97,17 +97,17 @@ class Family:
         self.log, self.mirror = self._outputs()
         self._numbers = count(1)
         self._ends = Ends()
-        # The children met last. Those that are dropped end by themselves, a moment later.
+        # The children that connected last. Dropped ones end by themselves, a moment later.
         self.met_pids: deque[int] = deque(maxlen=MOST_LEAVING)
         self._spawned: Spawned | None = None
-        # Ends by itself when the last process has; closing waits for that.
+        # Ends by itself after the last process. Closing waits for that.
         self.listener: Listener | None = None
-        # Looks after control files of the project; None where nothing is confined.
+        # Protects control files of the project. None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
 
     def _outputs(self) -> tuple[Log, OutputMirror | None]:
-        """Return where the processes write to; leave nothing behind where that cannot be made."""
+        """Return the log and the mirror of the processes. On failure nothing is left behind."""
         log = None
         try:
             log = Log()
@@ -174,7 +174,7 @@ class Family:
     def fork(
         self, source: Connection, role: str, seconds: float = FORK_SECONDS, *, plain: bool | None = None
     ) -> Connection:
-        """Let a process fork and return the connection of its child; `plain`, without the init file."""
+        """Let a process fork and return the connection of its child. `plain` skips the init file."""
         tag, pid = self._forked(source, role, seconds, plain=plain)
         may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS and not plain
         try:
@@ -197,7 +197,7 @@ class Family:
         return tag, answer.pid
 
     def _begun(self, tag: str, pid: int) -> Connection:
-        """Return the live process that the zygote forked; without the init file where that ended it."""
+        """Return the live process that the zygote forked. If the init file ended it, skip the init file."""
         deadline = monotonic() + self.program.start_seconds
         while monotonic() < deadline and tag in self._ends:
             with contextlib.suppress(ImageGoneError):
@@ -214,7 +214,7 @@ class Family:
         return child
 
     def new_tag(self) -> str:
-        """Return a name for a child to come; the request that names it takes the child's end along."""
+        """Return a name for a future child. The request that names it carries the child's end."""
         return self._ends.new()
 
     @property
@@ -223,14 +223,14 @@ class Family:
         return self._ends.is_scarce
 
     def forget(self, tag: str | None) -> None:
-        """Wait no longer for the child with that tag."""
+        """Stop waiting for the child with that tag."""
         if tag is not None:
             self._ends.forget(tag)
 
     def meet(self, tag: str, seconds: float, *, parent: Connection | None = None) -> Connection:
         """Return the connection of the child with that tag, waiting for it if needed.
 
-        Waits only ORPHAN_SECONDS once the `parent` that was to fork it has ended.
+        Waits only ORPHAN_SECONDS once the `parent` that should fork it has ended.
         """
         deadline = monotonic() + seconds
         while True:
@@ -243,11 +243,11 @@ class Family:
             left = deadline - monotonic()
             if left <= 0:
                 raise ImageGoneError("a process of the image did not say hello in time")
-            # Short turns, so that a zygote that dies is noticed soon.
+            # Short turns, so that the death of a zygote is noticed soon.
             self._ends.wait(tag, min(left, TURN_SECONDS))
 
     def met(self, tag: str) -> Connection | None:
-        """Return the connection of the child with that tag if it has come; raise where it never will."""
+        """Return the connection of the child with that tag if it has connected. Raise where it never will."""
         return self._arrived(tag)
 
     def _arrived(self, tag: str) -> Connection | None:
@@ -257,7 +257,7 @@ class Family:
         connection = Connection(arrival.channel, self.program.encode, self._numbers, self._ends, arrival)
         try:
             if self._spawned is not None and not self._spawned.is_above(arrival.pid):
-                # Root can forge what the kernel says of a sender, where nothing confines it.
+                # Without confinement root can forge the kernel's word about a sender.
                 raise ImageProtocolError("a process that is none of the image's said hello")
             connection.read_hello(arrival.frame)
         except ImageError:
@@ -267,7 +267,7 @@ class Family:
         return connection
 
     def wait_for_child(self, tag: str, seconds: float) -> None:
-        """Wait until a child says hello or cannot come, on any thread; meeting it is left to `met`."""
+        """Wait, on any thread, until a child says hello or cannot connect. `met` accepts it."""
         self._ends.wait(tag, seconds)
 
     def _check_alive(self) -> None:
@@ -276,17 +276,17 @@ class Family:
             raise ImageGoneError(f"it ended with status {status}")
 
     def kill(self, connection: Connection, *, waits: bool = False) -> None:
-        """Send a process SIGKILL and close its connection; or wait first until it has ended."""
+        """Send SIGKILL to a process and close its connection, with `waits` after it has ended."""
         connection.signal(signal.SIGKILL)
         if waits:
             connection.wait_for_end(STOP_SECONDS)
         connection.close()
 
     def fate(self, connection: Connection) -> Fate:
-        """Return how a process ended, from its parent or from the zygote, which reaps orphans (subreaper)."""
+        """Return the end of a process, from its parent or the zygote, which reaps orphans (subreaper)."""
         deadline = monotonic() + FATE_SECONDS
         parents = [self.zygote] if connection.parent is None else [connection.parent, self.zygote]
-        # An orphan comes to the zygote a little later, when its parent has ended too.
+        # An orphan reaches the zygote a little later, when its parent has ended too.
         while monotonic() < deadline and self.is_alive:
             for parent in parents:
                 fate = self._told_by(parent, connection.inner_pid)
@@ -303,7 +303,7 @@ class Family:
             return Fate()
 
     def end_first(self) -> None:
-        """Kill the first process, with which all the others end."""
+        """Kill the first process. All the others end with it."""
         if self._spawned is not None:
             self._spawned.kill()
 
@@ -313,7 +313,7 @@ class Family:
         return self._spawned is not None and self._spawned.status() is None
 
     def close(self) -> None:
-        """End every process and remove what they shared."""
+        """End every process and remove their shared files."""
         if self.relay is not None:
             self.relay.close()
         if self.listener is not None:
@@ -323,7 +323,7 @@ class Family:
         self._ends.close()
         if self.listener is not None:
             self.listener.join(STOP_SECONDS)
-        with contextlib.suppress(AttributeError):  # there is none when the start failed
+        with contextlib.suppress(AttributeError):  # it is missing when the start failed
             self.zygote.close()
         self.log.close_writer()
         self.directory.remove()
@@ -332,7 +332,7 @@ class Family:
 
 
 def start_family(program: Program, heir_of: Family | None = None) -> Family:
-    """Start the processes of an image: in a control group, or without one where that is what fails."""
+    """Start the processes of an image in a control group, or without one if the group is what fails."""
     try:
         return Family(program, heir_of=heir_of)
     except ImageStartError as error:
@@ -357,14 +357,14 @@ class PrivateDirectory:
         _tidy_up(os.getpid())
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         (self.path / "tmp").mkdir(mode=0o700)
-        # Locked before it gets its name: another process removes a directory whose lock is free.
+        # Locked before it gets its name: other processes remove a directory whose lock is free.
         unnamed = self.path / f"{LOCK}.new"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         unnamed.rename(self.path / LOCK)
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove it with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -373,7 +373,7 @@ class PrivateDirectory:
 
 @cache
 def _tidy_up(process: int) -> None:
-    """Remove, once in each process, the directories of processes that were killed: their locks are free."""
+    """Remove, once in each process, the directories of killed processes: their locks are free."""
     del process  # the key of the cache: a forked process tidies up again
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Find programs on PATH that this process may start, never one that evaluated code could have put there.
 
-An entry of PATH is passed over where it lies in a project, is relative or empty, or can be written by every
-user of the machine; so is a program that a link leads to such a place.
+An entry of PATH is skipped if it lies in a project, is relative or empty, or can be written by every user of
+the machine. So is a program that is a link to such a place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# What this program starts by name.
+# The programs that gramercy starts by name.
 STARTED = ("bwrap", "sbcl", "git", "uv", "uvx", "pip", "pip3", "setpriv")
 
 
@@ -28,24 +28,24 @@ def find_program(name: str, path: str | None = None) -> str | None:
 
 
 def passed_over(name: str, path: str | None = None) -> list[str]:
-    """Say which programs of a name on PATH are not started, each with its reason."""
+    """List the programs of a name on PATH that are not started, each with its reason."""
     return [f"{place} is passed over: {why}" for place, why in _candidates(name, path) if why]
 
 
 def none_on_path(name: str, path: str | None = None) -> str:
-    """Say that there is no program of a name, with those that are passed over."""
+    """Return a message that there is no program of a name, with the skipped ones."""
     return "; ".join([f"there is no {name} on PATH", *passed_over(name, path)])
 
 
 def path_findings() -> Iterator[Finding]:
-    """Tell which programs on PATH are passed over, for the doctor."""
+    """Report the programs on PATH that are skipped, for the doctor."""
     for name in STARTED:
         for line in passed_over(name):
             yield Finding("PATH", Status.WARNING, line, "take its directory out of PATH")
 
 
 def _candidates(name: str, path: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the programs of a name in the order of PATH, with why each may not be started."""
+    """Yield the programs of a name in the order of PATH, with the reason why each may not be started."""
     places = os.environ.get("PATH", os.defpath) if path is None else path
     for entry in dict.fromkeys(places.split(os.pathsep)):
         place = os.path.join(entry, name)  # noqa: PTH118 - an empty entry has to stay one
@@ -69,7 +69,7 @@ def _why_not(entry: str, place: str) -> str:
 
 
 def _projects() -> set[Path]:
-    """Return the projects of this process; the working directory counts, since most are used from inside."""
+    """Return the projects of this process, including the working directory: most are used from inside."""
     try:
         here = Path.cwd()
     except OSError:

@@ -1,6 +1,6 @@
 """The project of an image: its directory, its language, its git repository.
 
-What of it evaluated code must never write is found by `census`.
+`census` finds the paths that evaluated code must never write.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from gramercy.text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Where git looks for what worktrees share; a directory of this name ends its search.
+# The place where git looks for files that worktrees share. A directory of this name ends its search.
 COMMON = "commondir"
-# Makes a repository of a directory, beside objects and refs.
+# This makes a directory a repository, together with objects and refs.
 HEAD = "HEAD"
 HOOKS = "hooks"
-# Read by programs that run beside the image and watch them: where absent, a placeholder takes the place,
-# since a look after the call would come too late.
+# Programs that run beside the image watch these and read them at once. Where one is missing, a placeholder
+# takes its place, since a check after the call would come too late.
 HELD = (".vscode", ".cursor", ".claude")
 # Files at the top of a Python project, by the tools that make them.
 PYTHON_SIGNS = frozenset(
     ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
 )
-# Entries looked at to tell the language, in a few milliseconds.
+# Entries that are checked to find the language, in a few milliseconds.
 MOST_ENTRIES = 5_000
-# Of .gitmodules, which comes with the repository: no real one is bigger, and each entry is a bind mount.
+# The limit of .gitmodules, which comes with the repository: no real one is larger. Each entry is a mount.
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
-# Of git's config: files that include each other, bytes of one, and words in all.
+# Limits of git's config: files that include each other, bytes of one, and words in total.
 MOST_CONFIGS, LARGEST_CONFIG, MOST_WORDS = 20, 1 << 20, 10_000
-# Git knows some thirty hooks; others in the directory are called by them.
+# Git knows some thirty hooks. They call others in the directory.
 MOST_HOOKS = 300
-# The value of a line; where it names hooks or another config, it counts before it is there.
+# The value of a line. If it names hooks or another config, it counts even while that is missing.
 _VALUE = re.compile(r"(?im)^[ \t]*(?:\[[^\]\n]*\][ \t]*)?([\w-]+)[ \t]*=[ \t]*(.*?)[ \t]*$")
 _READ_BY_GIT = frozenset(("hookspath", "path"))
 _TOP = (
@@ -62,13 +62,13 @@ _TOP = (
     "run",
     "sbin",
 )
-# Directories that images of this process may write, or could.
+# Directories that images of this process may write, or could write.
 PROJECTS: set[Path] = set()
 SYSTEM_DIRECTORIES = frozenset(Path("/", name) for name in ("", *_TOP, "srv", "sys", "tmp", "usr", "var"))
 
 
 def check_project(project: str | Path) -> Path:
-    """Return the real path of a project directory, or say why it cannot be one."""
+    """Return the real path of a project directory, or raise why it cannot be one."""
     path = project_directory(project)
     if is_too_wide(path):
         raise SandboxError(
@@ -91,13 +91,13 @@ def check_project(project: str | Path) -> Path:
 
 
 def is_too_wide(path: Path) -> bool:
-    """Tell whether a directory holds the home of the user or belongs to the system."""
+    """Return whether a directory contains the user's home or belongs to the system."""
     home = Path.home().resolve()
     return path in SYSTEM_DIRECTORIES or path == home or path in home.parents
 
 
 def is_repository(top: Path) -> bool:
-    """Tell whether git would take a directory for a repository by what lies at its top."""
+    """Return whether git would treat a directory as a repository by its top entries."""
     if not os.path.lexists(top / HEAD):
         return False
     if (top / COMMON).is_file() or (top / COMMON).is_symlink():
@@ -106,12 +106,12 @@ def is_repository(top: Path) -> bool:
 
 
 def has_repository(project: str | Path) -> bool:
-    """Tell whether git finds a repository in the project itself, and so looks for none at its top."""
+    """Return whether git finds a repository in the project, and so does not take its top for a bare one."""
     return os.path.lexists(f"{project}/{GIT}") and not is_empty(Path(project, GIT))
 
 
 def is_empty(path: Path) -> bool:
-    """Tell whether a path is a directory without entries, and no link to one."""
+    """Return whether a path is a directory without entries, and not a link to one."""
     try:
         if path.is_symlink():
             return False
@@ -122,12 +122,12 @@ def is_empty(path: Path) -> bool:
 
 
 def project_directory(project: str | Path) -> Path:
-    """Return the real path of a directory that can be read, or say why it is none."""
+    """Return the real path of a readable directory, or raise why it is not one."""
     try:
         path = Path(project).expanduser().resolve()
         is_there = path.is_dir()
     except FileNotFoundError:
-        # Only the working directory has to be there to resolve a path.
+        # Resolving a path fails only if the working directory is missing.
         raise SandboxError(
             f"the project {project} is gone: the directory that this was started in was removed"
         ) from None
@@ -141,7 +141,7 @@ def project_directory(project: str | Path) -> Path:
 
 
 def default_language(project: str | Path) -> str:
-    """Return the language that the project's files tell; else SBCL if it is installed, else Python."""
+    """Return the language of the project's files, else SBCL if it is installed, else Python."""
     found, written = set(), set()
     with contextlib.suppress(OSError), os.scandir(project) as entries:
         for entry in itertools.islice(entries, MOST_ENTRIES):
@@ -151,7 +151,7 @@ def default_language(project: str | Path) -> str:
                 found.add("sbcl")
             elif entry.name.endswith((".py", ".lisp")):
                 written.add("python" if entry.name.endswith(".py") else "sbcl")
-    # What a project is made with tells more than a script that lies in it.
+    # The build files of a project say more than a script that lies in it.
     if (found or written) == {"python"}:
         return "python"
     # Imported here: that module needs this one.
@@ -161,9 +161,10 @@ def default_language(project: str | Path) -> str:
 
 
 def work_tree(project: Path) -> Path | None:
-    """Return the git work tree that a project is in, unless that contains the user's home or the system."""
+    """Return the git work tree of a project, unless that contains the user's home or the system."""
     for place in _places_above(project, os.environ.get("HOME", "")):
-        # An empty directory is a Placeholder, not a repository. Texts: a call of a file tool asks for this.
+        # An empty directory is a Placeholder, not a repository. Strings for speed: a call of a file tool
+        # needs this.
         if os.path.isfile(f"{place}/{GIT}") or os.path.isfile(f"{place}/{GIT}/{HEAD}"):  # noqa: PTH113
             return Path(place)
     return None
@@ -172,14 +173,14 @@ def work_tree(project: Path) -> Path | None:
 @lru_cache(maxsize=64)
 def _places_above(project: Path, home: str) -> tuple[str, ...]:
     """Return a project and the directories above it that are not too wide to be a work tree."""
-    del home  # by which the answer is remembered
+    del home  # part of the cache key
     return tuple(
         map(str, itertools.takewhile(lambda place: not is_too_wide(place), (project, *project.parents)))
     )
 
 
 def submodules(project: Path) -> list[str]:
-    """Return the places that .gitmodules names, as far as they can be in the project."""
+    """Return the paths in .gitmodules, as far as they can be in the project."""
     try:
         with (project / ".gitmodules").open(encoding="utf-8", errors="replace") as file:
             text = file.read(LARGEST_MODULES_FILE)
@@ -190,11 +191,11 @@ def submodules(project: Path) -> list[str]:
 
 
 def named_by_git(project: Path) -> set[str]:
-    """Return what git's config names in the project for git to run or to read, by names from there.
+    """Return the paths in the project that git's config names to run or to read, relative to it.
 
-    Those are the directory of hooks and included configs, also absent ones, what links among the hooks lead
-    to, and every file that a word of a value means: a filter, a driver, an alias. Each word is tried, since
-    git has many settings that run one.
+    Those are the directory of hooks and included configs, also missing ones, the targets of links among the
+    hooks, and every file that a word of a value means: a filter, a driver, an alias. Each word is tried,
+    since git has many settings that run a program.
     """
     top = _tops.get(project) or work_tree(project)
     if top is None:
@@ -222,10 +223,10 @@ def named_by_git(project: Path) -> set[str]:
 
 
 def links_in(folder: str, *, deeper: bool = False) -> list[str]:
-    """Return the links right in a directory, or one step `deeper`, and itself where it is one."""
+    """Return the links in a directory, or one level `deeper`, and itself if it is a link."""
     try:
         status = os.lstat(folder)
-        # A link to a directory says nothing of when that has changed.
+        # The times of a link to a directory do not show when that directory has changed.
         own, reached = ([], status) if stat.S_ISDIR(status.st_mode) else ([folder], os.stat(folder))  # noqa: PTH116
         links, below = _listed(folder, reached.st_ino, reached.st_ctime_ns)
     except OSError:
@@ -235,7 +236,7 @@ def links_in(folder: str, *, deeper: bool = False) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _listed(folder: str, *state: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the links and the directories in a directory; it is read again when its state is another."""
+    """Return the links and the directories in a directory. It is read again when its state differs."""
     del state
     with os.scandir(folder) as found:
         entries = list(itertools.islice(found, MOST_HOOKS))
@@ -244,19 +245,19 @@ def _listed(folder: str, *state: int) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def ends_of(link: str) -> tuple[str, str]:
-    """Return where a link leads with one step, and where it ends; the directories above are resolved."""
+    """Return the direct target of a link, and its final target. The directories above are resolved."""
     folder, name = os.path.split(os.path.join(os.path.dirname(link), os.readlink(link)).rstrip("/"))  # noqa: PTH115, PTH118, PTH120
     end = os.path.realpath(link)
     return (f"{os.path.realpath(folder)}/{name}" if name not in (".", "..") else end), end
 
 
-# The work trees of projects, which stay where they are.
+# The work trees of projects, which do not move.
 _tops: dict[Path, Path] = {}
 
 
 @cache
 def _configs(top: Path) -> tuple[str, ...]:
-    """Return the files that git takes settings from in a work tree."""
+    """Return the files from which git takes settings in a work tree."""
     place = top / GIT
     with contextlib.suppress(OSError, UnicodeDecodeError):
         place = Path(top, place.read_text().removeprefix("gitdir:").strip())
@@ -268,7 +269,7 @@ def _configs(top: Path) -> tuple[str, ...]:
 
 
 def _named_in(config: str, top: str) -> Iterator[tuple[str, bool]]:
-    """Yield the real places that values of a config may mean, and whether git reads or runs what is there."""
+    """Yield the real paths that values of a config may mean, and whether git reads or runs them."""
     try:
         status = os.stat(config)  # noqa: PTH116 - a text
         words = _words(config, status.st_ino, status.st_size, status.st_ctime_ns)
@@ -277,7 +278,7 @@ def _named_in(config: str, top: str) -> Iterator[tuple[str, bool]]:
     for (word, is_read), base in itertools.product(words, (top, os.path.dirname(config))):  # noqa: PTH120 - a text
         place = os.path.join(base, word)  # noqa: PTH118 - a text
         if is_read or os.path.isfile(place):  # noqa: PTH113 - a text
-            # A link is what git opens, and leads to what it reads.
+            # Git opens the link, and reads its target.
             folder, name = os.path.split(place.rstrip("/"))
             yield os.path.realpath(place), is_read
             if name not in (".", ".."):
@@ -286,9 +287,9 @@ def _named_in(config: str, top: str) -> Iterator[tuple[str, bool]]:
 
 @lru_cache(maxsize=64)
 def _words(config: str, *state: int) -> tuple[tuple[str, bool], ...]:
-    """Return words of a config that may be paths, and whether git reads or runs what is there.
+    """Return words of a config that may be paths, and whether git reads or runs them.
 
-    It is read again when its state is another.
+    The config is read again when its state differs.
     """
     del state
     with Path(config).open(encoding="utf-8", errors="surrogateescape") as file:
@@ -300,7 +301,7 @@ def _words(config: str, *state: int) -> tuple[tuple[str, bool], ...]:
         parts = [] if is_read else re.split(r"[\s\"'\\;|&<>()=!]+", value)
         words |= dict.fromkeys((part, False) for part in parts)
     home = str(Path.home())
-    # A word without a dot or a slash is a program on PATH, or no file at all.
+    # A word without a dot or a slash is a program on PATH, or not a file at all.
     paths = [(word, is_read) for word, is_read in words if is_read or "." in word or "/" in word]
     found = [(f"{home}{word[1:]}" if word.startswith("~/") else word, is_read) for word, is_read in paths]
     return tuple(each for each in found if each[0] and "\0" not in each[0])[:MOST_WORDS]

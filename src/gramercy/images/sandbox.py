@@ -1,8 +1,8 @@
-"""Confine an image: what it may see, write and reach. Safety levels are consent; this is confinement.
+"""Confine an image: its view, its writes and its network. Safety levels are consent; this is confinement.
 
 Bubblewrap gives a read-only system, a private /tmp, no network, no other processes, and a writable project
-directory whose .git is not. Without it Landlock and seccomp do what they can; without those an image is
-refused unless the user says that it may run unconfined.
+directory whose .git is read-only. Without bubblewrap Landlock and seccomp do what they can. Without those an
+image is refused unless the user says that it may run unconfined.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYSTEM_FILES = tuple(
     Path("/etc", name)
     for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts")
 )
-# Where names are looked up and whose certificates are trusted; not all of /etc/ssl, which has private keys.
+# The files for name lookups and trusted certificates. Not all of /etc/ssl, which has private keys.
 NETWORK_FILES = tuple(
     Path("/etc", name)
     for name in (
@@ -49,14 +49,14 @@ NETWORK_FILES = tuple(
         "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted",
     )
 )  # fmt: skip
-# The tmpfs at /tmp and /dev/shm take memory of the machine beyond RLIMIT_DATA.
+# The tmpfs at /tmp and /dev/shm use memory of the machine beyond RLIMIT_DATA.
 TEMPORARY_BYTES = 512 * 1024 * 1024
 SHARED_MEMORY_BYTES = 64 * 1024 * 1024
-# Inside there is one user, with a name, since many programs look themselves up in /etc/passwd.
+# There is one user inside, with a name, since many programs look themselves up in /etc/passwd.
 INNER_ID = "1000"
 OWN_FILES = Path(__file__).resolve().parent / "confine"
 NAME_FILES = ("hosts", "nsswitch.conf")
-# For Landlock; bubblewrap makes devices of its own.
+# For Landlock. Bubblewrap makes its own devices.
 DEVICES = ("/dev/full", "/dev/null", "/dev/zero")
 READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/proc")
 # Run by our own interpreter: that of the image must not run unconfined, and need not have this package.
@@ -75,14 +75,13 @@ class Confinement(StrEnum):
 
 
 class Grants(msgspec.Struct, frozen=True):
-    """What a particular image may use beside the system.
+    """The grants of a particular image beside the system.
 
-    `private` is a directory of its own, with one for temporary files where /tmp is not private. `memory_mb`
-    limits the private writable memory of each process. `aliases` are (real path, name) of what is readable
-    under a name that outside goes through symbolic links. `kept` may only be read, although it is in the
-    project, with `reasons` by path; so may `held`, what programs of the person run later, which is looked for
-    where it is not given.
-    `disk_mb` is what one call may write to the project.
+    `private` is its own directory, with one for temporary files where /tmp is not private. `memory_mb` limits
+    the private writable memory of each process. `aliases` are (real path, name) of paths that are readable
+    under a name that goes through symbolic links outside. `kept` is read-only although it is in the project,
+    with `reasons` by path. So is `held`: files that the person's programs run later. It is searched where it
+    is not given. `disk_mb` limits the writes of one call to the project.
     """
 
     readable: tuple[Path, ...] = ()
@@ -106,7 +105,7 @@ class Grants(msgspec.Struct, frozen=True):
 
 
 def find_confinement(*, allow_none: bool = False, required: Sandbox | None = None) -> Confinement:
-    """Return the best confinement that works on this machine, or say what to install."""
+    """Return the best confinement that works on this machine, or raise with what to install."""
     lacking = why_not(Confinement.BUBBLEWRAP)
     if lacking is None:
         return Confinement.BUBBLEWRAP
@@ -126,7 +125,7 @@ def find_confinement(*, allow_none: bool = False, required: Sandbox | None = Non
 
 
 def in_force(*, sandbox: bool, required: Sandbox | None = None) -> Confinement:
-    """Return how images are confined; a sandbox that was required and is switched off is an error."""
+    """Return the confinement of images. A required sandbox that is switched off is an error."""
     if sandbox:
         return find_confinement(required=required)
     if required is not None:
@@ -135,7 +134,7 @@ def in_force(*, sandbox: bool, required: Sandbox | None = None) -> Confinement:
 
 
 def told_confinement(confinement: Confinement) -> str:
-    """Return one line for people on how images are confined; stronger words where that is weaker."""
+    """Describe the confinement of images in one line, with stronger words for a weaker one."""
     if confinement is Confinement.BUBBLEWRAP:
         return f"sandbox: bubblewrap, {told_bound()}"
     open_ways = "; ".join(weaknesses(confinement))
@@ -147,7 +146,7 @@ def told_confinement(confinement: Confinement) -> str:
 
 
 def why_not(confinement: Confinement) -> str | None:
-    """Return why a confinement cannot be used here, or None when it can; tried once in each process."""
+    """Return why a confinement cannot be used here, or None when it can. Tried once in each process."""
     if confinement is Confinement.BUBBLEWRAP:
         return _why_not_bubblewrap(find_program("bwrap"))
     if confinement is Confinement.LANDLOCK:
@@ -186,7 +185,7 @@ def _why_not_landlock() -> str | None:
 
 
 def weaknesses(confinement: Confinement) -> tuple[str, ...]:
-    """Tell what a confinement does not hold back, in words for the user."""
+    """List the gaps of a confinement, in words for the user."""
     if confinement is Confinement.BUBBLEWRAP:
         return ()
     if confinement is Confinement.NONE:
@@ -211,8 +210,8 @@ def confined_command(
 ) -> list[str]:
     """Return the command that runs another one inside the confinement.
 
-    `seccomp` and `options` are descriptors that bubblewrap reads: its filter, and options that must not be
-    on its command line.
+    `seccomp` and `options` are descriptors that bubblewrap reads: its filter, and options that must not be on
+    its command line.
     """
     if confinement is Confinement.BUBBLEWRAP:
         words = bubblewrap_options(grants, seccomp=seccomp, options=options)
@@ -241,19 +240,19 @@ def _landlock(grants: Grants) -> list[str]:
     private = (grants.private,) if grants.private else ()
     for path in (*SYSTEM, *SYSTEM_FILES, *READABLE_DEVICES, *grants.readable, *private):
         words += ["--read", str(path)]
-    # The links exist outside; Landlock checks only what they lead to.
+    # The links exist outside. Landlock checks only their targets.
     for path, _ in grants.aliases:
         words += ["--read", str(path)]
     for path in (*DEVICES, *grants.writable, *((grants.temporary,) if grants.temporary else ())):
         words += ["--write", str(path)]
     for path in NETWORK_FILES if is_open else ():
-        # Landlock checks what a link leads to; reading the link itself needs no right.
+        # Landlock checks the target of a link. Reading the link itself needs no right.
         words += ["--read", os.path.realpath(path)]
     return words + _landlock_project(grants)
 
 
 def _landlock_project(grants: Grants) -> list[str]:
-    """Grant the project; entry by entry where it has protected ones, so that its top cannot be written."""
+    """Grant the project, entry by entry where it has protected ones, so that its top is not writable."""
     project = grants.project
     if project is None:
         return []
@@ -263,7 +262,7 @@ def _landlock_project(grants: Grants) -> list[str]:
 
 
 def _read_only(project: Path, grants: Grants) -> tuple[Path, ...]:
-    """Return what of the project may only be read."""
+    """Return the read-only paths of the project."""
     held = grants.held
     if held is None:
         held = tuple(project / name for name in census(project).held)
@@ -271,7 +270,7 @@ def _read_only(project: Path, grants: Grants) -> tuple[Path, ...]:
 
 
 def _landlock_below(place: Path, kept: set[Path]) -> list[str]:
-    """Grant a place, or what is in it but for what is kept: no right can be taken away below one given."""
+    """Grant a place, or its entries except for kept ones: a right cannot be removed below a granted one."""
     if place in kept or place.is_symlink() or place.name == GIT:
         return []
     if not any(path.is_relative_to(place) for path in kept):
@@ -282,7 +281,7 @@ def _landlock_below(place: Path, kept: set[Path]) -> list[str]:
 def bubblewrap_options(
     grants: Grants, *, seccomp: int | None = None, options: int | None = None
 ) -> list[str]:
-    """Return the options of bubblewrap for the grants; what is not bound does not exist inside.
+    """Return the options of bubblewrap for the grants. Paths that are not bound do not exist inside.
 
     `seccomp` is a descriptor to read a filter of system calls from, `options` one to read more options from.
     """
@@ -292,7 +291,7 @@ def bubblewrap_options(
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
     words += ["--uid", INNER_ID, "--gid", INNER_ID]
     words += ["--args", str(options)] if options is not None else []
-    # Without a network only its own names are there: servers in the image listen on localhost.
+    # Without a network only our own name files are there: servers in the image listen on localhost.
     network = [word for path in NETWORK_FILES for word in _if_there(path)] if is_open else _own(*NAME_FILES)
     words += [*_system(), *network, *_devices(grants.memory_mb), *_paths(grants), "--remount-ro", "/"]
     return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
@@ -320,7 +319,7 @@ def _system() -> list[str]:
 
 
 def _own(*names: str) -> list[str]:
-    """Bind files of our own below /etc."""
+    """Bind our own files below /etc."""
     return [word for name in names for word in ("--ro-bind", str(OWN_FILES / name), f"/etc/{name}")]
 
 
@@ -339,7 +338,7 @@ def _devices(memory_mb: int | None) -> list[str]:
 
 
 def _paths(grants: Grants) -> list[str]:
-    """Bind what is granted: after /tmp, since it may be below it, and inner directories over outer ones."""
+    """Bind the grants: after /tmp, since they may be below it, and inner directories over outer ones."""
     binds = [(path, "--bind") for path in grants.writable]
     binds += [(path, "--ro-bind") for path in grants.readable]
     sources = {name: path for path, name in grants.aliases}
@@ -379,7 +378,7 @@ def inner_command(program: Path) -> list[str]:
 
 
 def inner_places(program: Path) -> tuple[Path, ...]:
-    """Return what must be readable inside for that: the program, the interpreter and its standard library."""
+    """Return the paths that must be readable for that: program, interpreter and its standard library."""
     executable = Path(_executable())
     library = Path(os.__file__).resolve().parent
     found = [executable, library, *(executable.parents[1] / "lib").glob("libpython3*.so*")]

@@ -1,6 +1,6 @@
-"""How an SBCL image is started: from a core or from source, with its systems and its compile cache.
+"""The start of an SBCL image: from a core or from source, with its systems and its compile cache.
 
-Two environment variables tell ASDF where systems are and where compiled files go; the rest are options of the
+Two environment variables tell ASDF where systems are and where compiled files go. The rest are options of the
 program inside.
 """
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 # `sbcl --version` takes milliseconds.
 VERSION_SECONDS = 10.0
-# A little more than the program inside gives to the user's init file.
+# A little more than the timeout for the user's init file inside the image.
 INIT_SECONDS = 130.0
 INSTALL = "apt-get install sbcl"
 
 
 def find_sbcl() -> str:
-    """Return the path of SBCL, or say how to get it."""
+    """Return the path of SBCL, or raise with how to install it."""
     found = find_program("sbcl")
     if found is None:
         raise ImageStartError(f"{none_on_path('sbcl')}: install it with '{INSTALL}', or use the python image")
@@ -56,7 +56,7 @@ def find_sbcl() -> str:
 
 @cache
 def sbcl_version(sbcl: str) -> str:
-    """Return the version a runtime tells."""
+    """Return the version that a runtime reports."""
     try:
         done = subprocess.run(  # noqa: S603 - found on PATH
             [sbcl, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=True
@@ -67,16 +67,16 @@ def sbcl_version(sbcl: str) -> str:
 
 
 def shared_core(tell: Callable[[str], object] | None = None) -> Path | None:
-    """Return the core that all images start from, built when there is none for this version yet.
+    """Return the core that all images start from. It is built when there is none for this version yet.
 
-    `tell` gets a line about what takes long or cannot be done; without it, standard error does.
+    `tell` gets a line about a slow step or a failure. Without it, the line goes to standard error.
     """
     sbcl = find_sbcl()
     return find_core(sbcl, sbcl_version(sbcl), tell)
 
 
 def _core_with_notes(tell: Callable[[str], object] | None) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the core that all images start from, and what the first caller is told if that took long."""
+    """Return the core that all images start from, and notes for the first caller if that took long."""
     begun, lines = monotonic(), list[str]()
 
     def heard(line: str) -> None:
@@ -98,9 +98,9 @@ def sbcl_program(
     saved: Path | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Program:
-    """Return how to start an SBCL image, from a saved core or from the one that all share.
+    """Return the program for an SBCL image, from a saved core or from the shared one.
 
-    Builds the latter when there is none for this version yet, and says so by `tell`.
+    Builds the shared core when there is none for this version yet, and reports that by `tell`.
     """
     heap_mb = memory_for("sbcl", environment.memory_mb)
     sbcl = find_sbcl()
@@ -151,7 +151,7 @@ def _installation(sbcl: str) -> tuple[Path, ...]:
 
 
 class Libraries(msgspec.Struct, frozen=True):
-    """Variables and options for the program inside, what it may read and write, and notes for the user."""
+    """Variables, options, and readable and writable paths of the program inside, and notes for the user."""
 
     variables: dict[str, str]
     options: list[str]
@@ -168,14 +168,14 @@ def prepare_libraries(
     build: str,
     is_fresh: bool = True,
 ) -> Libraries:
-    """Find what an image may load and make its compile cache ready. What is missing becomes a note.
+    """Find the libraries of an image and prepare its compile cache. A missing one becomes a note.
 
-    An image that is not fresh has its init file loaded already: it starts from a saved core.
+    An image that is not fresh starts from a saved core, which has loaded its init file already.
     """
     systems = find_systems(project, environment)
     notes = [*systems.problems]
     options = ["--quicklisp", str(systems.quicklisp)] if systems.quicklisp else []
-    # A saved core has what the user has declared in it.
+    # A saved core contains the user's own declaration.
     options += ["--debug", str(environment.debug)] if is_fresh else []
     variables = {VARIABLE: systems.registry()}
     readable, writable = [*systems.readable], []
@@ -210,7 +210,7 @@ def _translations(cache: Path) -> str:
 
 
 def _init(systems: Systems, environment: Environment, notes: list[str]) -> Path | None:
-    """Return the init file; add a note where it does not exist."""
+    """Return the init file. Add a note where it does not exist."""
     if environment.init is None:
         return None
     init = environment.init.expanduser()
@@ -224,9 +224,9 @@ def _init(systems: Systems, environment: Environment, notes: list[str]) -> Path 
 
 
 def lisp_findings(project: Path, environment: Environment) -> list[Finding]:
-    """Tell of the Lisp systems, registries and the cache that a confined image of the project would use.
+    """Report the Lisp systems, registries and the cache that a confined image of the project would use.
 
-    Makes and changes nothing.
+    Creates and changes nothing.
     """
     sbcl = find_sbcl()
     build = build_key(sbcl, sbcl_version(sbcl))

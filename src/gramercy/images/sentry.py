@@ -1,10 +1,10 @@
-"""Looks after names that evaluated code must not leave in a project for programs of the person to run.
+"""Moves aside new or changed files in a project that the person's programs would run.
 
-What was there at the start is read-only. What appears later is moved aside as soon as it is there, during a
-call and between two. The listener tells the path of each call that may write, before it goes on: that says
-where to look, and is not believed, since the image can change it after it was read. So the directories of the
-project are also gone through after a while, and at the end: what changed there without a word is moved aside
-if a call that may write came shortly before, else it is the person's.
+Control files that exist at the start are read-only. Later ones are moved aside as soon as they appear, during
+a call and between two. The listener reports the path of each call that may write, before the call continues.
+That says where to look, but is not trusted, since the image can change the path after it was read. So the
+directories of the project are also visited after a while, and at the end. A silent change there is moved
+aside if a call that may write came shortly before. Otherwise the person made it.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
     from gramercy.images.census import Census
 
-# Calls that follow each other faster leave a person no time: what changes between them is one of theirs.
+# Shorter pauses leave a person no time for a change: one of the two calls has made it.
 PAUSE_SECONDS = 0.1
 DURING = "during this call, by evaluated code or by you"
 BETWEEN = "while no call ran, by you or by a process that evaluated code has left running"
-# Files by which a directory becomes a repository, or by which git is told what to run in one.
+# Files that make a directory a repository, or that tell git what to run in one.
 OF_REPOSITORIES = frozenset(("HEAD", "config", "objects", "refs", COMMON))
-# A call that was let go takes effect at once, but for a busy machine: how long its path is looked at.
+# A resumed call takes effect at once, except on a busy machine. Its path is checked for this long.
 HINT_SECONDS = 5.0
 FIRST_TURN_SECONDS, LONGEST_TURN_SECONDS = 0.001, 0.25
 SLACK_NS = 1_000_000_000
 MOST_HINTS = 1_000
 # Sentences that wait for a reply.
 MOST_TOLD = 50
-# A round through the directories: some time after a call, and for a twentieth of the time at most.
+# A round through the directories comes some time after a call, and takes at most a twentieth of the time.
 ROUND_SECONDS, REST = 0.5, 20
-# Times of calls that may write, as intervals; those that are closer are one.
+# Times of calls that may write, as intervals. Closer ones are merged.
 GAP_NS, MOST_INTERVALS = 200_000_000, 10_000
 
 
 class Hint(NamedTuple):
-    """A name to look at: until when, and files inside of it with their states before."""
+    """A name to check: the end of the checks, and files inside of it with their states before."""
 
     kind: Kind
     until: float
@@ -55,10 +55,11 @@ class Hint(NamedTuple):
 
 
 class Sentry:
-    """Moves aside what evaluated code makes or changes that programs of the person would run, and tells it.
+    """Moves aside control files that evaluated code creates or changes, and reports it.
 
-    With a listener a change at the top without a call that may write is the person's. Without one, what
-    changes during a call is moved, and what changes between two is told, since it is most often theirs.
+    With a listener a change at the top belongs to the person if no call that may write came before it.
+    Without one, a change during a call is moved aside, and a change between two is only reported, since the
+    person has usually made it.
     """
 
     def __init__(self, project: Path, found: Census, notes: Iterable[str] = ()) -> None:
@@ -66,26 +67,26 @@ class Sentry:
         self._entries = Entries(project, found.folders)
         self._guards_git = not has_repository(project)
         self._special = {**found.loose, **found.held}
-        # A mount holds these until the host replaces them.
+        # A mount protects these until the host replaces them.
         self._held = {name: self._entries.identity(name) for name in found.held}
-        # Where these are others, the place of what is held was moved away with it.
+        # If these differ, a protected path was moved away together with its parent.
         self._above = {each: self._entries.identity(each) for name in self._special for each in above(name)}
         self._seen: dict[str, Seen] = {
             name: seen for name in found.loose if (seen := self._entries.state(name)) is not None
         }
         self._hints: dict[str, Hint] = {}
-        # Names that were opened for writing: what holds them open can write them without another call.
+        # Names that were opened for writing. A process that has one open can write it without another call.
         self._touched: dict[str, Kind] = {}
         self._repositories: set[str] = set()
         self._unknown: dict[str, bool] = {}
-        # Told with the first reply.
+        # Reported with the first reply.
         self._told = [f"{note}." for note in notes]
         self._told += [f"This project {found.bound}: {_BEYOND}."] if found.bound else []
         self._lock = threading.Lock()
         self._accept_top()
         self.listens = self.has_written = False
-        # Whether a call that may write came since the last look, and in the time before it: such a call may
-        # take effect a little after it was let go.
+        # Whether a call that may write came since the last check, and in the interval before it: such a call
+        # may take effect a little after it was resumed.
         self._is_stirred = self._was_stirred = False
         self._is_in_call, self._looked_at = False, 0.0
         self._intervals: list[list[int]] = []
@@ -93,7 +94,7 @@ class Sentry:
         self._patrol = _Patrol(self._attend_hints, self._patrolled)
 
     def stopped(self, paths: Iterable[str]) -> None:
-        """Hear of a system call that may write, before it goes on; what differs by now is the person's."""
+        """Note a system call that may write, before it continues. Earlier changes are the person's."""
         if not self._is_stirred:
             with self._lock:
                 if not self._was_stirred and not self._patrol.is_over:
@@ -116,14 +117,14 @@ class Sentry:
             self._intervals.append([now, now])
 
     def _may_be_theirs(self, seen: Seen) -> bool:
-        """Tell whether evaluated code can have made or changed what was changed at that time."""
+        """Return whether evaluated code can have made a change at that time."""
         changed = seen[3]
         return not self.listens or any(
             start - TICK_NS <= changed <= end + SLACK_NS for start, end in list(self._intervals)
         )
 
     def _hear(self, path: str) -> None:
-        """Note where to look after a call that names a path."""
+        """Note where to look after a call with this path."""
         found = self._guarded(path)
         if found is not None:
             self._hint(*found, path)
@@ -168,9 +169,10 @@ class Sentry:
         self._hints[name] = Hint(kind, monotonic() + HINT_SECONDS, inner)
 
     def _is_held(self, name: str) -> bool:
-        """Tell whether a mount still holds a name.
+        """Return whether a mount still protects a name.
 
-        Nothing inside can touch a mount point, only move away a directory above it: else it was the host.
+        Processes inside cannot touch a mount point, only move away a directory above it. Any other change was
+        made by the host.
         """
         held = self._held.get(name)
         if held is None or self._entries.identity(name) == held:
@@ -183,13 +185,13 @@ class Sentry:
         return False
 
     def _accept_earlier(self, name: str) -> None:
-        """Take for the person's what was there before any call that may write."""
+        """Attribute a file to the person if it existed before any call that may write."""
         seen = self._entries.state(name)
         if seen is not None and not self._may_be_theirs(seen):
             self._seen[name] = seen
 
     def begin(self) -> list[str]:
-        """Tell what has changed since the last call; move it aside if evaluated code wrote meanwhile."""
+        """Report changes since the last call. Move them aside if evaluated code wrote meanwhile."""
         self._is_in_call = True
         if self.listens:
             if not (self._is_stirred or self._was_stirred or self._told or self._touched):
@@ -200,7 +202,7 @@ class Sentry:
             return self._all_told(BETWEEN, moves=self._is_stirred)
 
     def look(self) -> list[str]:
-        """Move aside what was made or changed since `begin`, and tell it."""
+        """Move aside control files created or changed since `begin`, and report them."""
         if self.listens and not (self._is_stirred or self._was_stirred or self._told or self._touched):
             self._is_in_call = False
             return []
@@ -212,7 +214,7 @@ class Sentry:
             return told
 
     def close(self) -> list[str]:
-        """Look a last time, as between two calls, through all directories; for a repository in any case."""
+        """Check a last time, as between two calls, through all directories. Always check for a repository."""
         self._patrol.end()
         with self._lock:
             told = self._all_told(BETWEEN, moves=self._is_stirred)
@@ -221,7 +223,7 @@ class Sentry:
         return [line for line in (*told, *self._told) if line not in self._spoken]
 
     def _all_told(self, when: str, *, moves: bool) -> list[str]:
-        """Look at hints, at the top, and without a listener everywhere; return what is to be told."""
+        """Check hints, the top, and without a listener everything. Return the reports."""
         for name, hint in list(self._hints.items()):
             self._look_at(name, hint.kind, when, hint.inner)
         for name, kind in list(self._touched.items()):
@@ -238,14 +240,14 @@ class Sentry:
         return told
 
     def _of_unknown(self, when: str) -> list[str]:
-        """Tell, once for each, of directories of programs that are not known here."""
+        """Report, once for each, directories of unknown programs."""
         new = [name for name, is_told in self._unknown.items() if not is_told]
         self._unknown.update(dict.fromkeys(new, True))
         there = [name for name in new if (self._top / name).is_dir()]
         return [f"{shown(name)}, which {UNKNOWN.reader}, was made or changed {when}." for name in there]
 
     def _attend_hints(self) -> bool:
-        """Look at every name that a call was heard to write; tell whether there are any to look at again."""
+        """Check every name that a call was heard to write. Return whether any must be checked again."""
         with self._lock:
             when = DURING if self._is_in_call else BETWEEN
             for name, hint in list(self._hints.items()):
@@ -259,14 +261,14 @@ class Sentry:
             return bool(self._hints or self._repositories)
 
     def _speak(self) -> None:
-        """Tell at once what no reply can tell soon."""
+        """Report at once if no reply can report it soon."""
         for line in self._told if not self._is_in_call else ():
             if line not in self._spoken and len(self._spoken) < MOST_HINTS:
                 self._spoken.add(line)
                 write_line(line)
 
     def _look_at(self, name: str, kind: Kind, when: str, inner: dict[str, Seen | None] | None = None) -> None:
-        """Deal with a name that a call was heard to write, where it differs."""
+        """Handle a name that a call was heard to write, if it differs."""
         if self._is_held(name):
             return
         now = self._entries.state(name)
@@ -280,7 +282,7 @@ class Sentry:
             self._touched.pop(name, None)
 
     def _look_at_repositories(self) -> None:
-        """Disarm directories that a call was heard to make a repository of."""
+        """Disarm directories that a call was heard to turn into a repository."""
         for folder in tuple(self._repositories):
             if is_repository(self._top / folder) and not has_repository(self._top / folder):
                 self._told += self._disarmed(folder)
@@ -292,7 +294,7 @@ class Sentry:
             self._speak()
 
     def _round(self) -> None:
-        """Go through all directories that have changed, one at a time, since calls wait for the lock."""
+        """Visit all changed directories, one at a time, since calls wait for the lock."""
         began = time_ns()
         when = DURING if self._is_in_call else BETWEEN
         with self._lock:
@@ -310,7 +312,7 @@ class Sentry:
             self._intervals = [each for each in self._intervals if each[1] > began - SLACK_NS]
 
     def _look_in(self, folder: str, when: str, *, moves: bool) -> list[str]:
-        """Deal with what is new in a directory; return the directories in it that are new."""
+        """Handle new names in a directory. Return its new subdirectories."""
         entries = self._entries.changed(folder)
         if entries is None:
             return []
@@ -339,12 +341,12 @@ class Sentry:
             self._seen[name] = now
 
     def _accept_top(self) -> None:
-        """Take for the person's what differs at the top."""
+        """Attribute differences at the top to the person."""
         for name, _ in self._differing_at_top():
             self._accept(name)
 
     def _differing_at_top(self) -> Iterator[tuple[str, Kind]]:
-        """Yield names at the top that are there and not as they were last seen."""
+        """Yield existing names at the top that differ from when they were last seen."""
         entries = self._entries.changed("")
         for name, is_directory in (entries or {}).items():
             if is_directory and kind_of(name) is None:
@@ -368,7 +370,7 @@ class Sentry:
             self._seen[name] = seen
 
     def _deal(self, name: str, kind: Kind, when: str, *, moves: bool) -> None:
-        """Move a name aside, or leave it, and tell."""
+        """Move a name aside, or leave it, and report it."""
         verb = "changed" if name in self._seen else "made"
         what = f"{shown(name)}, which {kind.reader}, was {verb} {when}"
         told = self._moved(name, what) if moves else f"{what}."
@@ -386,7 +388,7 @@ class Sentry:
         return f"{what}: it is {shown(new)} now. If it is yours, rename it back between two calls."
 
     def _without_repository(self) -> list[str]:
-        """Take HEAD away from what git would take for a repository at the top, and tell it."""
+        """Remove HEAD from a bare repository at the top, and report it."""
         if not self._guards_git or not is_repository(self._top) or has_repository(self._top):
             return []
         return self._disarmed("")
@@ -410,7 +412,7 @@ _BEYOND = (
 
 
 class _Patrol:
-    """A thread that looks at names as soon as a call was heard, and goes round after a while.
+    """A thread that checks names as soon as a call was heard, and makes a round after a while.
 
     It starts when evaluated code first writes.
     """
@@ -424,20 +426,20 @@ class _Patrol:
         self.is_over = False
 
     def wake(self) -> None:
-        """Look at names now, and again after growing pauses."""
+        """Check names now, and again after growing pauses."""
         if self._thread is None and not self.is_over:
             self._thread = threading.Thread(target=self._run, name="gramercy-sentry", daemon=True)
             self._thread.start()
         self._event.set()
 
     def expect_round(self) -> None:
-        """Go round after a while."""
+        """Make a round after a while."""
         if self._round_at is None:
             self._round_at = max(monotonic() + ROUND_SECONDS, self._rested_until)
             self.wake()
 
     def end(self) -> None:
-        """Stop, and wait until that is so."""
+        """Stop, and wait for the end of the thread."""
         self.is_over = True
         self._event.set()
         if self._thread is not None:
@@ -450,7 +452,7 @@ class _Patrol:
             if self.is_over:
                 return
             self._event.clear()
-            # A thread that ends here would leave all that comes later where it is.
+            # If this thread ended here, later control files would stay in place.
             with contextlib.suppress(Exception):
                 is_needed = self._attend()
                 longer = min((pause or FIRST_TURN_SECONDS) * 2, LONGEST_TURN_SECONDS)
@@ -459,7 +461,7 @@ class _Patrol:
                 pause = self._rounded(pause)
 
     def _rounded(self, pause: float | None) -> float | None:
-        """Go round if it is time; return how long to wait then."""
+        """Make a round if it is due. Return the time to wait after it."""
         if self._round_at is None:
             return pause
         now = monotonic()

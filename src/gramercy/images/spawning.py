@@ -34,12 +34,12 @@ from gramercy.images.walls import Walls, remove_leftovers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Each turn kills all that run; only a fork bomb that is faster survives some.
+# Each turn kills all running processes. Only a fork bomb that is faster survives some.
 MOST_TURNS = 10
 SURELY_EMPTY = 2
-# From a process up to the first one: each state that is gone back to adds a generation, while it is kept.
+# From a process up to the first one. Each restored state adds a generation, while it is kept.
 MOST_GENERATIONS = 1000
-# Limits are set by a shell: Python code between fork and exec (preexec_fn) is not safe with threads.
+# A shell sets the limits: Python code between fork and exec (preexec_fn) is not safe with threads.
 # RLIMIT_DATA (-d), not RLIMIT_AS: libraries map far more addresses than they use memory. No core dumps (-c).
 _LIMIT = """
 ulimit -c 0
@@ -49,10 +49,10 @@ ulimit -H -n "$3"
 shift 3
 exec "$@"
 """
-# Each descriptor can hold memory of the kernel, a socket some 400 KB. The first is what programs have on most
-# systems; the second leaves room above it for the image's own connection.
+# Each descriptor can hold kernel memory, a socket some 400 KB. The first is the usual limit of programs on
+# most systems. The second leaves room above it for the image's own connection.
 DESCRIPTORS, MOST_DESCRIPTORS = 1024, 4096
-# Without a pid namespace a busy image would outlive this process when that is killed: this shell waits for
+# Without a pid namespace a busy image would outlive this process when that is killed. This shell waits for
 # EOF on a pipe of ours and then kills the session of the first process.
 _WATCH = """
 leader=$1
@@ -115,12 +115,12 @@ class Spawned:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def kill(self) -> None:
-        """Kill the process; the rest is left to `end`."""
+        """Kill the process. `end` does the rest."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
     def is_above(self, pid: int) -> bool:
-        """Tell whether a process descends from this one; in a pid namespace no other can be named."""
+        """Return whether a process descends from this one. In a pid namespace no other can be named."""
         if self._is_namespaced or self._process is None:
             return self._is_namespaced
         for _ in range(MOST_GENERATIONS):
@@ -142,7 +142,7 @@ class Spawned:
 
     def _release(self) -> None:
         if self._watch is not None:
-            # Killed before it can act on EOF: by now the id of the session may be recycled.
+            # Killed before it can act on EOF: the id of the session may be reused by now.
             self._watch.kill()
             self._watch.wait()
             if self._watch.stdin is not None:
@@ -154,11 +154,11 @@ class Spawned:
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Wait for a process that was killed; where that takes longer, have it waited for."""
+    """Wait for a killed process. If that takes longer, leave the wait to a thread."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        # On a busy machine it takes seconds to give back gigabytes; without this it would stay a zombie.
+        # On a busy machine freeing gigabytes takes seconds. Without this thread it would stay a zombie.
         threading.Thread(target=process.wait, name="gramercy-reaper", daemon=True).start()
 
 
@@ -194,7 +194,7 @@ def _start(
 
 
 def _descriptors() -> tuple[str, str]:
-    """Return how many descriptors a process of an image may have, and may ask for: never more than here."""
+    """Return the soft and hard limit of descriptors for an image's process: never more than here."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     return str(min(DESCRIPTORS, most)), str(most)
@@ -208,7 +208,7 @@ def _watch(leader: int) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
-        # The user's variables may be secrets, and other processes of the user's can read those of this one.
+        # The user's variables may be secrets, and other processes of the user can read those of this one.
         env={"PATH": os.defpath},
     )
 
@@ -235,7 +235,7 @@ def _children(process: int) -> list[int]:
 
 
 def _wait_for(descriptors: list[int], seconds: float) -> None:
-    """Wait until processes have ended; that of a namespace does so after all others in it."""
+    """Wait until processes have ended. The first one of a namespace ends after all others in it."""
     deadline = monotonic() + seconds
     for descriptor in descriptors:
         ended = select.poll()
@@ -245,14 +245,14 @@ def _wait_for(descriptors: list[int], seconds: float) -> None:
 
 
 def _end_session(leader: int) -> None:
-    """Kill the descendants of the first process, again and again since they may be forking."""
+    """Kill the descendants of the first process, repeatedly since they may be forking."""
     empty = 0
     for _ in range(MOST_TURNS):
         found = _kin(leader)
         for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        # One that has forked and ended between the list and the look at it leaves a child that neither shows.
+        # A process that forked and ended between the listing and the check leaves a child that neither shows.
         empty = 0 if found else empty + 1
         if empty == SURELY_EMPTY:
             return
@@ -261,7 +261,7 @@ def _end_session(leader: int) -> None:
 def _kin(leader: int) -> list[int]:
     """Return the processes of a leader's session, and its descendants that have left the session.
 
-    The leader is a subreaper, so that a descendant that loses its parent stays one.
+    The leader is a subreaper, so a descendant that loses its parent stays one.
     """
     there = living()
     found = {process for process, (_, session) in there.items() if session == leader}
@@ -285,7 +285,7 @@ _threads_lock = threading.Lock()
 
 
 def _on_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Call from a thread that lives as long as this process.
+    """Call it on a thread that lives as long as this process.
 
     PR_SET_PDEATHSIG (bwrap --die-with-parent) fires when the thread that forked ends, not the process.
     """

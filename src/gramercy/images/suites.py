@@ -1,8 +1,8 @@
-"""A run of a project's tests in a process of its own, which is thrown away afterwards.
+"""A run of a project's tests in a separate process, which is discarded afterwards.
 
-Either a copy of the live process, which has all that was defined in it, or a fresh one as the image starts
-with, which has what the files say. Each test is told of by an event when it begins and ends, so that a run
-whose process dies or hangs still tells what came before, and which test it was.
+The process is either a copy of the live one, with everything defined in it, or a fresh one with the contents
+of the files. An event marks the beginning and the end of each test, so a run whose process dies or hangs
+still shows the earlier results, and the test in which it ended.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from gramercy.images.runner import Runner
     from gramercy.images.wire import SuiteEvent
 
-# Outcomes that count as failures; the others are passed, skipped, and what is expected to fail.
+# Outcomes that count as failures. The others are passed, skipped, and expected failures.
 BAD = ("failed", "error")
 # Failures whose texts are kept: an answer has room for fewer. Names are kept of more, to run them again.
 MOST_TEXTS = 50
 MOST_NAMES = 5_000
-# Outcomes that have a name of their own: pytest has seven, its plugins add some.
+# Outcomes with their own name: pytest has seven, its plugins add some.
 MOST_OUTCOMES = 30
 THE_TESTS = "The tests"
 IN_COPY = "a copy of the image"
@@ -49,9 +49,9 @@ NO_COPY = (
 
 
 class WantedTests(msgspec.Struct, frozen=True):
-    """Which tests to run: names, files, systems or suites; none means all of the project.
+    """The tests to run: names, files, systems or suites. Empty means all of the project.
 
-    `in_image` chooses a copy of the live process over a fresh one; None leaves that to the language: Lisp
+    `in_image` selects a copy of the live process over a fresh one. None leaves that to the language: Lisp
     works in the image, Python on files.
     """
 
@@ -61,7 +61,7 @@ class WantedTests(msgspec.Struct, frozen=True):
 
 
 class CaseFailure(msgspec.Struct, frozen=True):
-    """A test that failed or proves little: its name as it can be asked for, why, what it printed."""
+    """A test that failed or proves little: its name for another run, the reason, its output."""
 
     name: str
     outcome: str
@@ -70,10 +70,10 @@ class CaseFailure(msgspec.Struct, frozen=True):
 
 
 class SuiteRun(msgspec.Struct, eq=False):
-    """All that is known of a run. `current` is the test under way; after the end, the one it ended in.
+    """The state of a run. `current` is the running test; after the end, the one it ended in.
 
-    `trouble` says that nothing was found, or with which status the framework ended where the tests do not
-    explain it; `fault` is an error outside of the tests, or the death or timeout that ended them.
+    `trouble` says that nothing was found, or the status with which the framework ended where the tests do not
+    explain it. `fault` is an error outside of the tests, or the death or timeout that ended them.
     """
 
     where: str = ""
@@ -96,16 +96,16 @@ class SuiteRun(msgspec.Struct, eq=False):
 
     @property
     def done(self) -> int:
-        """How many tests have ended."""
+        """The number of finished tests."""
         return sum(self.counts.values())
 
     @property
     def bad(self) -> int:
-        """How many of them failed."""
+        """The number of failed tests."""
         return sum(self.counts.get(outcome, 0) for outcome in BAD)
 
     def note(self, event: SuiteEvent) -> None:
-        """Take an event in."""
+        """Process an event."""
         if event.kind == "found":
             self.total += event.total
         elif event.kind == "begin":
@@ -124,7 +124,7 @@ class SuiteRun(msgspec.Struct, eq=False):
         outcome = event.outcome if known else "other"
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
         self.checks += event.checks
-        # What passed has a text where that is by its exit status alone.
+        # A passed test has a text if only its exit status says that it passed.
         if event.outcome not in BAD and not event.text:
             return
         if len(self.failures) < MOST_TEXTS:
@@ -133,7 +133,7 @@ class SuiteRun(msgspec.Struct, eq=False):
             self.failed.append(event.name)
 
     def conclude(self, frame: SuiteFrame) -> None:
-        """Take the reply at the end in."""
+        """Process the reply at the end."""
         self.framework = frame.framework or self.framework
         self.trouble, self.fault = frame.trouble, frame.error
         self.stdout, self.stderr = frame.stdout, frame.stderr
@@ -141,7 +141,7 @@ class SuiteRun(msgspec.Struct, eq=False):
 
 
 class _SuiteWait(Wait):
-    """The wait for a run: takes its events, and tells of them."""
+    """The wait for a run: processes its events, and reports them."""
 
     run: SuiteRun = msgspec.field(default_factory=SuiteRun)
     observe: Any = None
@@ -171,7 +171,7 @@ class _SuiteWait(Wait):
 
 
 class SuiteCall:
-    """One call that runs tests; another thread may cancel it."""
+    """One call that runs tests. Another thread may cancel it."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class SuiteCall:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """Interrupt the tests, or keep them from being begun."""
+        """Interrupt the tests, or prevent their start."""
         self._is_cancelled = True
         if self._wait is not None:
             self._wait.cut_short()
@@ -199,7 +199,7 @@ class SuiteCall:
         """Run the tests and wait for the end."""
         run = SuiteRun(counts={}, failures=[], failed=[], notes=[])
         with self._runner.lock:
-            # The live process too: what the tests change in files is taken back by a way from its state.
+            # The live process must be ready too: file changes of the tests are undone relative to its state.
             family, _ = self._lifecycle.surely_ready()
             copy = self._copy(family, run)
             before = self._lifecycle.trail
@@ -227,7 +227,7 @@ class SuiteCall:
             except ImageGoneError:
                 raise
             except ImageError as error:
-                # Not in the live process: a test that hangs or dies would take its state along.
+                # Not in the live process: a test that hangs or dies would destroy its state.
                 run.notes.append(NO_COPY.format(reason=error))
         run.where = "a fresh process"
         return family.fork(family.zygote, "live", plain=True)
@@ -241,7 +241,7 @@ class SuiteCall:
             names=list(self._wanted.names),
             framework=self._wanted.framework,
             cache=str(family.directory.path / "tmp" / "tests"),
-            # The copy is thrown away, so that it may take up edited files even if that fails.
+            # The copy is discarded, so it may load edited files even if that fails.
             back=True if family.program.language == "python" else None,
             copy=run.where == IN_COPY,
         )
@@ -275,7 +275,7 @@ class SuiteCall:
 
 
 def _end(copy: Connection, family: Family) -> None:
-    """End the process, with what tests have left running in its group."""
+    """End the process, with all processes that tests have left in its group."""
     if not copy.has_ended():
         with contextlib.suppress(OSError, ImageError):
             os.killpg(copy.pid, signal.SIGKILL)

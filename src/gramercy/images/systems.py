@@ -1,7 +1,8 @@
 """Find the Lisp systems that an image may load: those of the project, of its tools, and of the user.
 
-Each source has an origin, to be shown. What the user names is granted for reading; what a file of the project
-names is granted only inside the project, since the file comes with the repository.
+Each source has an origin, to be shown. Directories that the user names are granted for reading. Directories
+that a file of the project names are granted only inside the project, since the file comes with the
+repository.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ if TYPE_CHECKING:
 
 # Levels below the project that are searched for .asd files: `project/systems/name/name.asd`.
 DEEPEST = 2
-# A walk of this size takes about a tenth of a second; the user is told when it was cut.
+# A walk of this size takes about a tenth of a second. The user is told if it was cut.
 MOST_DIRECTORIES = 1000
 MOST_ENTRIES = 100_000
 # The kernel takes at most 128 KB for one variable (MAX_ARG_STRLEN).
 LONGEST_REGISTRY = 100_000
-# Each link that is granted becomes a bind mount.
+# Each granted link becomes a bind mount.
 MOST_LINKS = 1000
 VENDORED = frozenset(
     ("__pycache__", "bower_components", "node_modules", "site-packages", "third_party", "vendor", "venv")
 )
 # ASDF reads these in a path as patterns or as an escape, even when they are escaped.
 WILD = "\\*?["
-# Where ocicl, and an older release of it, keep systems: beside a list of them.
+# Directories where ocicl, and an older release of it, keep systems, and the lists beside them.
 TOOL_LISTS = {"ocicl": "ocicl.csv", "systems": "systems.csv"}
 QUICKLISP_HOMES = ("quicklisp", ".quicklisp", ".roswell/lisp/quicklisp")
 SETUP = "setup.lisp"
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A directory with systems; `is_tree` means with all that is below it."""
+    """A directory with systems. `is_tree` includes everything below it."""
 
     path: Path
     is_tree: bool
@@ -50,7 +51,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Systems(msgspec.Struct):
-    """What was found: `quicklisp` is its setup.lisp, `definitions` are the .asd files of the project."""
+    """The findings. `quicklisp` is its setup.lisp, `definitions` are the .asd files of the project."""
 
     project: Path | None
     sources: list[Source] = msgspec.field(default_factory=list)
@@ -61,7 +62,7 @@ class Systems(msgspec.Struct):
     quicklisp: Path | None = None
 
     def outside(self) -> list[Path]:
-        """Return the places outside of the project that libraries come from."""
+        """Return the paths of libraries outside of the project."""
         paths = [source.path for source in self.sources]
         paths += [self.quicklisp.parent] if self.quicklisp else []
         return sorted({path for path in paths if not self.is_inside(path)})
@@ -82,7 +83,7 @@ class Systems(msgspec.Struct):
 
 
 def find_systems(project: Path | None, environment: Environment) -> Systems:
-    """Look for systems; what is wrong becomes a problem in the result, never an exception."""
+    """Search for systems. An error becomes a problem in the result, never an exception."""
     found = Systems(project)
     if project is not None:
         _add_project(found, project)
@@ -166,12 +167,12 @@ def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list
 
 
 def _is_plain(project: Path, name: str) -> bool:
-    """Tell whether a directory is none of a tool: those are added by `_add_tools`."""
+    """Return whether a directory belongs to no tool: those are added by `_add_tools`."""
     return not _is_file(project / TOOL_LISTS[name])
 
 
 def _add_tools(found: Systems, project: Path) -> None:
-    """Add what qlot and ocicl have installed into the project."""
+    """Add the systems that qlot and ocicl have installed into the project."""
     qlot = project / ".qlot"
     if qlot.is_symlink():
         found.problems.append(_points_outside(qlot))
@@ -181,7 +182,7 @@ def _add_tools(found: Systems, project: Path) -> None:
     else:
         _add(found, qlot / "dists", "qlot", is_tree=True, is_needed=False)
     if is_directory(qlot) and not qlot.is_symlink():
-        # Bound read-only over the writable project: the user's own tools run what is in there, unconfined.
+        # Bound read-only over the writable project: the user's own tools run its content, unconfined.
         found.readable.append(qlot)
     for name in TOOL_LISTS:
         if not _is_plain(project, name):
@@ -189,7 +190,7 @@ def _add_tools(found: Systems, project: Path) -> None:
 
 
 def _add_quicklisp(found: Systems) -> None:
-    """Add the Quicklisp of the user, unless the project has brought one of its own."""
+    """Add the user's Quicklisp, unless the project has its own."""
     if found.quicklisp is not None:
         return
     for name in QUICKLISP_HOMES:
@@ -245,7 +246,7 @@ def why_unusable(path: Path) -> str | None:
 
 
 def _real(path: Path) -> Path:
-    """Return a path without links; unlike Path.resolve, a loop is no error."""
+    """Return a path without links. Unlike for Path.resolve, a loop is not an error."""
     return Path(os.path.realpath(path))
 
 
@@ -259,7 +260,7 @@ def _grant(found: Systems, path: Path) -> None:
 
 
 def _grant_links(found: Systems, tree: Path) -> None:
-    """Grant what links in a directory of the user lead to, as is common in local-projects."""
+    """Grant the targets of links in a directory of the user, as is common in local-projects."""
     if found.is_inside(tree) or tree.is_relative_to("/usr"):
         return
     try:

@@ -1,7 +1,7 @@
-"""How often copies of a big image are made: by the time that a copy has taken, never by its size alone.
+"""How often copies of a large image are made: by the duration of the last copy, never by size alone.
 
 A fork copies page tables, about a tenth of a millisecond for each megabyte, and the live process waits for
-it. Each copy says in its hello how long its fork took. Knows no process and makes no copy.
+it. Each copy reports the duration of its fork in its hello. This module knows no process and makes no copy.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
     from gramercy.images.connection import Connection
 
-# Seconds: what a process says of its fork is not believed beyond this, or it could end all keeping.
+# Seconds. A larger duration reported by a process is not trusted: it could stop all keeping.
 LONGEST_FORK = 10.0
 
 
 class Thrift(msgspec.Struct, frozen=True):
-    """From `heavy_bytes` of heap on, forks may take this part of the time; below, each call has its copy.
+    """From `heavy_bytes` of heap on, forks may take this share of the time. Below it, each call has its copy.
 
-    Half of a tenth: the page faults after a fork, which nothing counts, take about as long as the fork.
+    The share is half of a tenth: the page faults after a fork, which are not counted, take about as long as
+    the fork.
     """
 
     heavy_bytes: int = 256 * 1024 * 1024
@@ -32,19 +33,19 @@ class Thrift(msgspec.Struct, frozen=True):
 
 
 class Costs:
-    """What the last copy has cost, and when the latest copies were made: one of a state, one of a moment."""
+    """The cost of the last copy, and the times of the latest copies: one of a state, one of a moment."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        # As the live process said with its last reply; 0 where it has not yet.
+        # From the last reply of the live process, 0 before the first.
         self.heap_bytes = 0
         self.seconds = 0.0
-        # The heap that this was measured at; 0 where that is not known.
+        # The heap size at this measurement, 0 where it is not known.
         self._measured_bytes = 0
         self._kept_at = self._moment_at = float("-inf")
 
     def measure(self, connection: Connection) -> None:
-        """Take note of what a copy says of its fork."""
+        """Note the fork duration that a copy reports."""
         hello = connection.hello
         if hello is not None and hello.fork_us:
             self.seconds = min(max(hello.fork_us, 0) / 1e6, LONGEST_FORK)
@@ -52,38 +53,38 @@ class Costs:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count what is done for a copy, beside its fork, for its cost."""
+        """Add the work for a copy, beside its fork, to its cost."""
         began = self._clock()
         yield
         self.seconds = min(self.seconds + self._clock() - began, LONGEST_FORK)
 
     @property
     def expected(self) -> float:
-        """The seconds that a copy takes now: as the last one, or more by as much as the heap has grown."""
+        """The expected seconds of a copy: like the last one, or more as the heap has grown."""
         grown = self.heap_bytes / self._measured_bytes if self._measured_bytes else 1.0
         return min(self.seconds * max(grown, 1.0), LONGEST_FORK)
 
     def is_heavy(self, thrift: Thrift) -> bool:
-        """Tell whether copies are to be counted."""
+        """Return whether copies must be limited."""
         return self.heap_bytes >= thrift.heavy_bytes
 
     def may_keep(self, thrift: Thrift) -> bool:
-        """Tell whether a copy of a state is due by now."""
+        """Return whether a copy of a state is due."""
         return not self.is_heavy(thrift) or self._clock() - self._kept_at >= self.expected / thrift.part
 
     def may_keep_moment(self, thrift: Thrift) -> bool:
-        """Tell the same of a moment: errors are rare, so they do not wait for the copies of states."""
+        """Return the same for a moment: errors are rare, so they do not wait for the copies of states."""
         return not self.is_heavy(thrift) or self._clock() - self._moment_at >= self.expected / thrift.part
 
     def kept(self) -> None:
-        """Take note that a copy of a state is made now."""
+        """Note that a copy of a state is made now."""
         self._kept_at = self._clock()
 
     def kept_moment(self) -> None:
-        """Take note that a copy of a moment was made."""
+        """Note that a copy of a moment was made."""
         self._moment_at = self._clock()
 
     def told(self, thrift: Thrift) -> str:
-        """Say why there is no copy this time."""
+        """Describe why there is no copy this time."""
         size, taken = f"{self.heap_bytes >> 20:,} MB", f"{self.expected * 1000:,.0f} ms"
         return f"a copy of its {size} takes {taken}, so one is made every {self.expected / thrift.part:.2g} s"

@@ -1,9 +1,9 @@
-"""Files that run or rule on the host: what a person has accepted of them, kept outside of every project.
+"""Files that run or rule on the host: the accepted versions, recorded outside of every project.
 
 A file with tools, a policy or pins may lie in a project, where evaluated code can change it or put a module
-beside it that is imported instead. Each is known by its digest. A change is the person's, and taken without a
-question, unless it was made while an image of that project ran that could have made it: then it is in doubt,
-and refused until a person has looked at it. First use is trusted.
+beside it that is imported instead. Each is identified by its digest. A change counts as the person's, and is
+accepted without a question, unless an image of that project ran at the time and could have made it. Then the
+file is in doubt, and refused until a person has looked at it. First use is trusted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gramercy.images.files.whole import write_whole
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-# Files of tools and rules; of a larger one nothing is kept to show what has changed.
+# Files of tools and rules are smaller. Of a larger one no content is kept to show the changes.
 LARGEST_KEPT = 1 << 20
-# Files that one machine has used; those that are gone are forgotten first.
+# Files that one machine has used. Deleted ones are forgotten first.
 MOST_FILES = 2_000
 MOST_DOUBTS = 2_000
 FORMAT = 1
@@ -35,7 +35,7 @@ RECORD = "record.json"
 
 
 class Session(msgspec.Struct):
-    """One image in a project, by its keeper: what the files there were when it started."""
+    """One image in a project, by its keeper: the states of the files there at its start."""
 
     pid: int
     started: str
@@ -46,7 +46,7 @@ class Session(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """What is kept: digests of accepted files, files and new names in doubt, and images that run."""
+    """The record: digests of accepted files, files and new names in doubt, and running images."""
 
     version: int = FORMAT
     files: dict[str, str] = {}
@@ -55,12 +55,12 @@ class Record(msgspec.Struct):
 
 
 def trust_directory() -> Path:
-    """Return where it is kept."""
+    """Return the directory of the record."""
     return state_home() / "gramercy" / "trust"
 
 
 def check_file(path: str | Path, content: bytes | None = None) -> bytes:
-    """Return the content of a file that runs or rules here, or raise where it is in doubt."""
+    """Return the content of a file that runs or rules here. Raise if it is in doubt."""
     place = Path(path).resolve()
     data = place.read_bytes() if content is None else content
     digest = _digest(data)
@@ -77,12 +77,12 @@ def check_file(path: str | Path, content: bytes | None = None) -> bytes:
 
 
 def is_known(path: str | Path) -> bool:
-    """Tell whether a file was used before, because a person has named or accepted it."""
+    """Return whether a file was used before, because a person has named or accepted it."""
     return str(Path(path).resolve()) in _read().files
 
 
 def check_absent(path: str | Path) -> None:
-    """Raise where a file that ruled here is gone, and an image that ran can have removed it."""
+    """Raise if a file that ruled here is gone, and an image that ran can have removed it."""
     place = Path(path).resolve()
     with contextlib.suppress(OSError):
         if str(place) not in _read().files:
@@ -94,7 +94,7 @@ def check_absent(path: str | Path) -> None:
 
 
 def accept_file(path: str | Path) -> None:
-    """Take a file as it is now for the person's, also that it is gone."""
+    """Accept the current state of a file as the person's, also its absence."""
     place = Path(path).resolve()
     with contextlib.suppress(OSError), _changing() as record:
         if place.exists():
@@ -105,7 +105,7 @@ def accept_file(path: str | Path) -> None:
 
 
 def doubtful_files() -> list[Path]:
-    """List the files that are in doubt and there."""
+    """List the existing files that are in doubt."""
     with contextlib.suppress(OSError), _changing() as record:
         _settle_others(record)
         return [path for path in map(Path, record.doubts) if path.exists()]
@@ -113,7 +113,7 @@ def doubtful_files() -> list[Path]:
 
 
 def accepted_content(path: Path) -> bytes | None:
-    """Return what a file held when it was accepted, if that is kept."""
+    """Return the content of a file when it was accepted, if that is kept."""
     digest = _read().files.get(str(path.resolve()))
     try:
         return (trust_directory() / digest).read_bytes() if digest else None
@@ -122,7 +122,7 @@ def accepted_content(path: Path) -> bytes | None:
 
 
 class Witness:
-    """Remembers what the accepted files of a project were when an image started there."""
+    """Remembers the states of a project's accepted files at the start of an image."""
 
     def __init__(self, project: Path, bound: Collection[Path] = ()) -> None:
         self._bound = {str(path) for path in bound}
@@ -135,7 +135,7 @@ class Witness:
                 record.sessions[self._id] = _session(record, project)
 
     def close(self, *, could_write: bool = True) -> None:
-        """Note which of them are in doubt: those that differ, where the image can have changed them."""
+        """Mark files as doubtful that differ, if the image can have changed them."""
         if not self._id:
             return
         with contextlib.suppress(OSError), _changing() as record:
@@ -155,7 +155,7 @@ def _session(record: Record, project: Path) -> Session:
 
 
 def _settle_others(record: Record) -> None:
-    """Count what changed beside images that run now, and beside those whose keeper was killed."""
+    """Process changes beside running images, and beside those whose keeper was killed."""
     for name, session in list(record.sessions.items()):
         is_own = session.pid == os.getpid()
         if not is_own:
@@ -165,7 +165,7 @@ def _settle_others(record: Record) -> None:
 
 
 def _settle(record: Record, session: Session, bound: Collection[str]) -> None:
-    """Doubt what differs from the start of a session, but for what a mount has held all the time."""
+    """Doubt files that differ from the start of a session, unless a mount protected them all the time."""
     doubts = dict.fromkeys(record.doubts)
     for name, digest in session.digests.items():
         is_held = name in bound and _inode(name) == session.inodes.get(name)
@@ -215,7 +215,7 @@ def _read() -> Record:
 
 @contextlib.contextmanager
 def _changing() -> Iterator[Record]:
-    """Give the record to be changed; one process at a time, and written whole."""
+    """Yield the record for a change, to one process at a time. It is written atomically."""
     directory = trust_directory()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -259,7 +259,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, by which it is known from a later one with its number."""
+    """Return the start time of a process. It distinguishes it from a later one with the same number."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()[19]
     except (OSError, IndexError):

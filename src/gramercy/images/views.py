@@ -1,8 +1,8 @@
-"""Look at an image while something runs in it: without its lock, without a word to its processes.
+"""Describe an image while code runs in it: without its lock, without a request to its processes.
 
-Everything here is what the keeper knows already, what the kernel tells of a process, and what the running
-code has written into the memory that it shares with the keeper. So nothing is waited for and nothing started.
-What is read may be a moment old, and parts of it from two moments.
+The facts come from the keeper, from the kernel, and from the memory that the running code shares with the
+keeper. So this waits for nothing and starts nothing. The facts may be a moment old, and from two different
+moments.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from gramercy.images.output import Printed
     from gramercy.images.runner import Runner
 
-# What a person sees of an evaluation under way is its end; the reply has more.
+# A person sees the end of a running evaluation's output. The reply has more.
 LONGEST_OUTPUT = 4_000
 LONGEST_CODE = 4_000
 LONGEST_FRAME = 300
-# Of the definitions and files of one state, the frames of an error, the values of a form.
+# Definitions and files of one state, frames of an error, values of a form.
 MOST_LISTED = 50
 
-# busy: it is started, restored or forked, and no code of the user's runs.
+# busy: it is started, restored or forked, and no user code runs.
 Activity = Literal["not started", "idle", "busy", "running", "closed"]
 
 
 class RunningCall(msgspec.Struct, frozen=True):
-    """What runs in an image: `op` is what was asked of it, `code` the beginning of what is evaluated.
+    """The running call of an image. `op` is the request, `code` the beginning of the evaluated code.
 
-    `since` is in seconds since 1970; `stdout` and `stderr` are the end of what it has printed so far.
+    `since` is in seconds since 1970. `stdout` and `stderr` are the end of its output so far.
     """
 
     op: str
@@ -49,12 +49,12 @@ class RunningCall(msgspec.Struct, frozen=True):
 
 
 class ImageView(msgspec.Struct, frozen=True):
-    """How an image is at a moment.
+    """The state of an image at one moment.
 
-    `unkept` says why no state of the present is kept. The `checkpoints` have the memory that was measured
-    when they were last listed, where that is known; `memory_bytes` is that of the live process, now.
-    `latest` is the last evaluation that is over; `jobs` are lines on what runs in the background. Texts and
-    lists are bounded: it goes to other processes.
+    `unkept` says why the present state is not kept. The `checkpoints` have the memory from their last
+    listing, where that is known. `memory_bytes` is that of the live process, now. `latest` is the last
+    finished evaluation. `jobs` are lines about background jobs. Texts and lists are bounded: it is sent to
+    other processes.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ImageView(msgspec.Struct, frozen=True):
 
 
 def view_of(name: str, language: str, runner: Runner) -> ImageView:
-    """Look at an image; from any thread, with or without its lock."""
+    """Describe an image, from any thread, with or without its lock."""
     lifecycle = runner.lifecycle
     live, family, wait = lifecycle.live, lifecycle.family, runner.wait
     running = _running(wait) if wait is not None and not wait.is_over else None
@@ -123,14 +123,14 @@ def _running(wait: Wait) -> RunningCall:
 
 
 def _printed(wait: Wait) -> Printed | None:
-    # Closed between two looks, when the call or the image has ended.
+    # Closed meanwhile, when the call or the image has ended.
     with contextlib.suppress(OSError):
         return wait.printed().folded()
     return None
 
 
 def _tree(lifecycle: Lifecycle) -> list[CheckpointInfo]:
-    """Describe the kept states as they are known here."""
+    """Describe the kept states from facts known here."""
     timeline, is_present = lifecycle.timeline, lifecycle.unkept == 0
     infos = [timeline.told(checkpoint, is_present=is_present) for checkpoint in timeline.all()]
     return [
@@ -142,7 +142,7 @@ def _tree(lifecycle: Lifecycle) -> list[CheckpointInfo]:
 
 
 def _shortened(entry: HistoryEntry) -> HistoryEntry:
-    """Return an evaluation with as much of its parts as a person looks at."""
+    """Return an evaluation with shortened parts, as much as a person looks at."""
     reply = entry.reply
     values = [value[:LONGEST_OUTPUT] for value in reply.values[:MOST_LISTED]]
     shown = replace(

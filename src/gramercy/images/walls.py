@@ -1,8 +1,8 @@
-"""What keeps evaluated code from leaving in a project what programs of the person would run.
+"""Keep evaluated code from leaving files in a project that the person's programs would run.
 
-Git, editors, agents and shells read files of a project that name programs. What is there at the start is held
-by read-only mounts, also deeper; three directories at the top by an empty placeholder where they are absent.
-Other names have no mount while they are absent: a sentry looks after them.
+Git, editors, agents and shells read files of a project that name programs. Read-only mounts protect those
+that exist at the start, also deeper ones. Three missing directories at the top are protected by an empty
+placeholder. Other missing names have no mount: a sentry watches them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gramercy.images.trust import Witness
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Each try fails only if another image removes the directory at that moment.
+# An attempt fails only if another image removes the directory at that moment.
 TRIES = 50
-# The time that a placeholder gets (2001-09-09), by which it is known from an empty directory of the person.
+# The time of a placeholder (2001-09-09). It distinguishes it from an empty directory of the person.
 MARK_NS = 1_000_000_000 * 10**9
-# Reads until its host has closed its standard input, or was killed. The processes inside end with the host;
-# a second later none is left that a removed mount point would set free. Those that another host has locked
-# stay: "/." since flock makes a file where nothing is.
+# Reads until its host has closed its standard input, or was killed. The processes inside end with the host. A
+# second later there is none left that could use a removed mount point. Those that another host has locked
+# stay: "/." since flock creates a missing file.
 _AFTER = """
 while read -r line; do :; done
 sleep 1
@@ -41,10 +41,10 @@ done
 
 
 class Placeholders:
-    """Empty directories in the place of absent ones, shared by all images of a project, removed by the last.
+    """Empty directories in place of missing ones, shared by all images of a project, removed by the last.
 
-    Two of them stop git where the project has no repository of its own: it passes an empty .git, and gives up
-    at a `commondir` that is a directory wherever HEAD was planted.
+    Two of them stop git where the project has no repository of its own: it skips an empty .git, and stops at
+    a `commondir` that is a directory, wherever HEAD was planted.
     """
 
     def __init__(self, project: Path) -> None:
@@ -68,7 +68,7 @@ class Placeholders:
         for path, descriptor in self._held.items():
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # An empty .git is nobody's repository; of the others only those are removed that were made.
+                # An empty .git is not a repository of anyone. Of the others only created ones are removed.
                 if path.name == GIT or os.fstat(descriptor).st_mtime_ns == MARK_NS:
                     path.rmdir()
             os.close(descriptor)
@@ -76,14 +76,14 @@ class Placeholders:
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether a directory is a placeholder: empty, with the time that only these have."""
+    """Return whether a directory is a placeholder: empty, with the time that only these have."""
     with contextlib.suppress(OSError):
         return path.lstat().st_mtime_ns == MARK_NS and is_empty(path)
     return False
 
 
 def _heir(paths: list[str]) -> subprocess.Popen[bytes] | None:
-    """Start what removes placeholders if this process is killed; None where that cannot be had."""
+    """Start a process that removes placeholders if this one is killed. None where that is impossible."""
     if not paths or find_program("flock") is None:
         return None
     with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def remove_leftovers(project: Path) -> None:
 
 
 def _hold(path: Path) -> int | None:
-    """Take a shared lock on a directory, made if needed; again if another image has removed it meanwhile."""
+    """Take a shared lock on a directory, created if needed. Retry if another image has removed it."""
     for _ in range(TRIES):
         with contextlib.suppress(OSError):
             with contextlib.suppress(FileExistsError):
@@ -137,7 +137,7 @@ class Walls:
     """The placeholders and the sentry of one image, from its start until all its processes have ended."""
 
     def __init__(self, project: Path, kept: tuple[Path, ...] = (), *, holds: bool) -> None:
-        # Without mounts a placeholder would hold nothing.
+        # Without mounts a placeholder would protect nothing.
         self._placeholders = Placeholders(project) if holds else None
         found = census(project)
         self.held = tuple(project / name for name in found.held)
@@ -145,7 +145,7 @@ class Walls:
         self._witness = Witness(project, kept if holds else ())
 
     def leave(self) -> list[str]:
-        """Look a last time, after the end of every process, and let the placeholders go."""
+        """Check a last time, after the end of every process, and release the placeholders."""
         told = self.sentry.close()
         self._witness.close(could_write=self.sentry.has_written or not self.sentry.listens)
         if self._placeholders is not None:

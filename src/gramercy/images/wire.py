@@ -1,9 +1,9 @@
-"""The grammar of what an image says, and the only code that parses its bytes: docs/reference/wire.md.
+"""The grammar of an image's messages, and the only code that parses its bytes: docs/reference/wire.md.
 
-Evaluated code runs in the process that speaks here, so all of this is untrusted input. Each kind of frame has
-a type of its own, apart from those that are published, and a longest length; what is published is made here,
-bounded in number and length. Nothing that the keeper itself tells can be carried by a frame, and what the
-image remarks is published as its own words.
+Evaluated code runs in the process that sends them, so all of it is untrusted input. Each kind of frame has
+its own type, apart from the published ones, and a maximal length. Published values are made here, bounded in
+number and length. No frame can carry the keeper's own messages, and remarks of the image are published as its
+own words.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 HEADER = 4
-# Requests carry whole files of code; the programs inside the image have the same limit.
+# Requests carry whole files of code. The programs inside the image have the same limit.
 LARGEST_REQUEST = 64 * 1024 * 1024
-# Of a reply, an answer or an event: the values of one evaluation have at most 8 MB of characters and its
+# For a reply, an answer or an event: the values of one evaluation have at most 8 MB of characters and its
 # pictures 4 MB. The programs inside the image know the limit, and answer with an error instead.
 LARGEST_REPLY = 16 * 1024 * 1024
 # A hello has names and numbers, and a few sentences about the start.
@@ -53,29 +53,29 @@ LARGEST_NOTICE = 16 * 1024
 MOST_NODES = 500_000
 # Frames that answer no request, in one wait: a copy that evaluated code has forked may send some.
 MOST_STRAYS = 100
-# Events of a run of tests have no request's number. Two for each test: no suite has half a million.
+# Events of a run of tests have no request number. There are two for each test: no suite has half a million.
 EVENT = 0
 MOST_EVENTS = 1_000_000
 
-# What is published of one reply. The programs inside the image cut earlier, each with its own reason: these
-# hold for a process that does not.
+# The published limits of one reply. The programs inside the image cut earlier, each with its own reason.
+# These hold for a process that does not.
 MOST_FORMS = 100_000
 MOST_VALUES = 10_000
 LONGEST_TEXT = 1_000_000
 LONGEST_PRINTED = 256 * 1024
 LONGEST_MESSAGE = 20_000
 LONGEST_LINE = 500
-# Of what is said of edited files: names, lines and what cannot be.
+# For texts about edited files: names, lines and what cannot be applied.
 LONGEST_EDITS = 1_500
 MOST_ROWS = 1_000
 MOST_NOTES = 20
 MOST_PICTURES = 64
 LARGEST_PICTURE = 2 * 1024 * 1024
-# Levels of the data of an answer: the programs inside the image use four.
+# Levels of the data of an answer. The programs inside the image use four.
 DEEPEST = 12
 SAYS = "The image says: "
 _SPACE = re.compile(r"\s")
-# The types of faults that the keeper makes: in a frame they would be forged.
+# The types of faults that the keeper makes. In a frame they would be forged.
 KEEPERS = frozenset(
     {
         "CANCELLED",
@@ -92,13 +92,13 @@ KEEPERS = frozenset(
     }
 )
 
-# Numbers that a double holds exactly: what is longer is no count of anything here.
+# Numbers that a double holds exactly. A longer one is not a count of anything here.
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Scalar = Number | float | str | bool | None
 
 
 class Frames:
-    """The frames in a stream of bytes. Holds what has come of one frame, and what one read brought beyond."""
+    """The frames in a stream of bytes. Holds the received part of one frame, and the bytes read beyond it."""
 
     __slots__ = ("_buffer",)
 
@@ -106,15 +106,15 @@ class Frames:
         self._buffer = bytearray()
 
     def __len__(self) -> int:
-        """Return how many bytes are held."""
+        """Return the number of held bytes."""
         return len(self._buffer)
 
     def hold(self, chunk: bytes) -> None:
-        """Take in what was read before a frame is asked for."""
+        """Add bytes that were read before a frame was requested."""
         self._buffer += chunk
 
     def feed(self, chunk: bytes, longest: int) -> bytes | None:
-        """Take in what was read; return the first frame if it is whole, without its header."""
+        """Add bytes. Return the first frame if it is complete, without its header."""
         # Nearly always one read brings one frame, which then skips the buffer.
         if not self._buffer:
             size = int.from_bytes(chunk[:HEADER])
@@ -124,7 +124,7 @@ class Frames:
         return self.take(longest)
 
     def take(self, longest: int) -> bytes | None:
-        """Return the first frame if it is whole; raise as soon as a longer one is announced."""
+        """Return the first frame if it is complete. Raise as soon as a longer one is announced."""
         buffer = self._buffer
         if len(buffer) < HEADER:
             return None
@@ -143,18 +143,18 @@ class Frames:
 
 
 def line(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a text as one line with nothing hidden, in which other spaces are plain ones."""
+    """Return a text as one line with hidden characters escaped and plain spaces."""
     text = cut(text, longest)
     return text if text.isprintable() and text.isascii() else cut(reveal_line(_SPACE.sub(" ", text)), longest)
 
 
 def said(reason: str) -> str:
-    """Return words of the image for a sentence of ours, in which they must not pass for ours."""
+    """Return words of the image for a sentence of ours, marked so that they cannot pass for ours."""
     return f'the image says "{line(reason).replace(chr(34), chr(39))}"'
 
 
 def remarks(notes: list[str]) -> list[str]:
-    """Return what the image remarks, as its words."""
+    """Return the image's remarks, as its words."""
     return [SAYS + line(note) for note in notes[:MOST_NOTES]]
 
 
@@ -166,11 +166,11 @@ def _optional(text: str | None, longest: int = LONGEST_LINE) -> str | None:
     return None if text is None else line(text, longest)
 
 
-# What a frame may carry. Fields that are not named here are passed over.
+# The possible content of frames. Unknown fields are ignored.
 
 
 class _Wire(msgspec.Struct, frozen=True, gc=False):
-    """What all frames have in common."""
+    """The common base of all frames."""
 
 
 class _Form(_Wire, frozen=True, gc=False):
@@ -284,23 +284,23 @@ class _Answer(_Wire, frozen=True, gc=False):
 
 
 class _Head(_Wire, frozen=True, gc=False):
-    """The number of the request that a frame answers, read before anything else of it."""
+    """The number of the request that a frame answers, parsed before anything else of it."""
 
     id: Number | None = None
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first frame of every process; `notes` are its words about how it started."""
+    """The first frame of every process. `notes` are its words about its start."""
 
     hello: Number
     role: str
     language: str
     version: str
     capabilities: list[str] = []
-    # Of Python: sys.prefix, the environment in force.
+    # For Python: sys.prefix, the active environment.
     prefix: str = ""
     notes: list[str] = []
-    # Of a copy: how long its fork took.
+    # For a copy: the duration of its fork.
     fork_us: Number = 0
 
 
@@ -353,11 +353,11 @@ class _Suite(_Wire, frozen=True, gc=False):
     edits: dict[str, str] = {}
 
 
-# What is published where `base` has no type for it.
+# Published types that `base` does not have.
 
 
 class Forked(msgspec.Struct, frozen=True):
-    """The answer to a request to fork; `reason` says why there is no copy."""
+    """The answer to a request to fork. `reason` says why there is no copy."""
 
     ok: bool
     pid: int = 0
@@ -365,7 +365,7 @@ class Forked(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The answer to `confine`, `save`, `rehearse` or `watch_files`; `reason` says why it was not done."""
+    """The answer to `confine`, `save`, `rehearse` or `watch_files`. `reason` says why it was not done."""
 
     ok: bool
     confined: bool = False
@@ -373,7 +373,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class SuiteEvent(msgspec.Struct, frozen=True):
-    """What a running suite tells: `found`, `deselected`, `begin`, `result`, `end`, `stopped`."""
+    """The events of a running suite: `found`, `deselected`, `begin`, `result`, `end`, `stopped`."""
 
     kind: str
     name: str = ""
@@ -455,7 +455,7 @@ def _display(display: _Display) -> Display:
 
 
 def _figures(row: dict[str, Scalar]) -> dict[str, Scalar]:
-    """Return a row of a profile: words as lines."""
+    """Return a row of a profile, with words as single lines."""
     return {line(key): line(each) if type(each) is str else each for key, each in row.items()}
 
 
@@ -467,12 +467,12 @@ def _profile(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _printed(text: str) -> str:
-    """Publish what was printed: what was written over is not."""
+    """Publish output without its overwritten parts."""
     return folded(text[:LONGEST_PRINTED]) if "\r" in text else text[:LONGEST_PRINTED]
 
 
 def _reply(told: _Reply) -> Reply:
-    """Publish a reply: what the keeper itself tells of a call is added later, and is in no frame."""
+    """Publish a reply. The keeper's own facts about a call are added later, and are in no frame."""
     forms, state = told.forms, told.state
     reply = Reply(
         told.ok,
@@ -487,12 +487,12 @@ def _reply(told: _Reply) -> Reply:
         statement=told.statement,
         id=told.id,
     )
-    # Nearly all replies have nothing else; to publish the rest as nothing would take twice as long.
+    # Nearly all replies have nothing else. Publishing the empty rest would take twice as long.
     more = _more(told)
     return msgspec.structs.replace(reply, **more) if more else reply
 
 
-# What an image says of edited files, in our words around its own.
+# Our sentences around the image's words about edited files.
 EDITS = {
     "taken": "took up {}",
     "told": "changed since it was loaded: {}; the old code runs",
@@ -508,7 +508,7 @@ def _edits(told: dict[str, str]) -> list[str]:
 
 
 def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for each field
-    """Publish what few replies have, by the names of the published fields."""
+    """Publish the rare fields, by the names of the published ones."""
     more: dict[str, Any] = {}
     if told.error is not None:
         more["error"] = _fault(told.error)
@@ -541,7 +541,7 @@ def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for 
 
 
 def _cuts(told: _Reply) -> dict[str, int]:
-    """Publish how long was what was cut; of a stream without what was written over."""
+    """Publish the whole lengths of cut parts. A stream counts without its overwritten parts."""
     cuts = {line(name): size for name, size in list(told.truncated.items())[:MOST_NOTES]}
     for name in {"stdout", "stderr"} & cuts.keys():
         text = getattr(told, name)[:LONGEST_PRINTED]
@@ -614,7 +614,7 @@ def _suite(told: _Suite) -> SuiteFrame:
 
 
 class Kind(Generic[T]):
-    """One kind of frame: how long it may be, what it may carry, what is published of it."""
+    """One kind of frame: its maximal length, its possible content, its published type."""
 
     __slots__ = ("_decoder", "_publish", "longest", "name")
 
@@ -625,12 +625,12 @@ class Kind(Generic[T]):
         self._publish: Callable[[Any], T] = publish
 
     def read(self, frame: bytes) -> T:
-        """Return what is published of a frame, or raise ImageProtocolError; nothing else is ever raised."""
+        """Return the published value of a frame, or raise ImageProtocolError. Nothing else is ever raised."""
         return self._publish(self._decoded(frame))
 
     def reply_to(self, number: int, frame: bytes) -> T | None:
-        """Return what is published of a reply to that request; None where the frame answers another."""
-        # Of a long frame nothing is made before it is known to be asked for.
+        """Return the published reply to that request, None where the frame answers another one."""
+        # A long frame is decoded only when it is known to be the awaited one.
         if len(frame) > LARGEST_NOTICE and number_of(frame) != number:
             return None
         try:
@@ -667,12 +667,12 @@ _head = msgspec.json.Decoder(_Head)
 
 
 def kind_of(published: type[T]) -> Kind[T]:
-    """Return the kind of frame of which this type is published."""
+    """Return the kind of frame for a published type."""
     return cast("Kind[T]", _KINDS[published])
 
 
 def number_of(frame: bytes) -> int | None:
-    """Return the number of the request that a frame answers, without making anything else of it."""
+    """Return the number of the request that a frame answers, without decoding the rest."""
     try:
         return _head.decode(frame).id
     except (ValueError, RecursionError) as error:
@@ -683,8 +683,8 @@ _NODE = re.compile(rb'(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+")*+[,\[{]', re.DOTALL)
 
 
 def _check_nodes(frame: bytes) -> None:
-    """Raise where a frame would become too many objects."""
-    # Commas in strings count here too, so this only tells that there are few.
+    """Raise if a frame would become too many objects."""
+    # Commas in strings count here too, so this only proves that there are few.
     if sum(map(frame.count, (b",", b"[", b"{"))) <= MOST_NODES:
         return
     place = 0

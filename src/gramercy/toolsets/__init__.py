@@ -1,1 +1,1 @@
-"""The tools themselves, written once against the interface of an image. They cannot reach the guard."""
+"""The tools, written once against the interface of an image. They have no access to the guard."""

@@ -1,4 +1,4 @@
-"""The tool that reads a source text and says where it is wrong, without evaluating any of it."""
+"""The tool that parses a source text and reports its faults, without evaluating any of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gramercy.toolsets.outlines import Outline
     from gramercy.toolsets.workspace import Workspace
 
-# Faults after the first ones mostly follow from them.
+# Later faults mostly follow from the first ones.
 MOST_FAULTS = 10
 
 

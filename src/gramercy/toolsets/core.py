@@ -1,6 +1,6 @@
-"""The core tools: nine that look into an image, and how all eighteen are registered together.
+"""The core tools: nine that inspect an image, and the registration of all eighteen.
 
-Looking runs no user code, except for macro expansion.
+Inspection runs no user code, except for macro expansion.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def introspection_tools(workshop: Workshop) -> list[Tool]:
 
 
 def _question(name: str) -> Callable[[Image, dict[str, Any]], Any]:
-    """Return a handler that passes the arguments on as a question to the image."""
+    """Return a handler that forwards the arguments to the image as a question."""
     return lambda image, arguments: answered(image.ask(name, **arguments))
 
 
@@ -164,7 +164,7 @@ def _macroexpand(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["introspection"],
         title="Expand macros",
-        # A form can bring its own macros (macrolet), so expanding it runs code of the caller's.
+        # A form can bring its own macros (macrolet), so expanding it runs the caller's code.
         judged_as=as_evaluation("form"),
         destructive=False,
         idempotent=True,
@@ -184,10 +184,10 @@ def register_core_tools(
     project: str | Path | Workspace = ".",
     longest_timeout: float | None = None,
 ) -> int:
-    """Register the eighteen core tools and return how many the registry has; again changes nothing.
+    """Register the eighteen core tools and return the size of the registry. A second call changes nothing.
 
-    A program that gives a workspace of its own can attach documents to it and take writes back. With
-    `longest_timeout` a call may ask for more seconds, up to that.
+    A program with its own workspace can attach documents to it and undo writes. With `longest_timeout` a call
+    may ask for more seconds, up to that.
     """
     workspace = project if isinstance(project, Workspace) else Workspace(project)
     _join(registry, source_of(image), longest_timeout, lambda workshop: core_tools(workshop, workspace))
@@ -204,7 +204,7 @@ def register_session_tools(
 ) -> int:
     """Register the session and time-travel tools and return their number.
 
-    With the workspace of the file tools, undo_last takes back their writes too.
+    With the workspace of the file tools, undo_last also undoes their writes.
     """
     return _join(
         registry,
@@ -220,14 +220,14 @@ def _join(
     longest_timeout: float | None,
     make: Callable[[Workshop], list[Tool]],
 ) -> int:
-    """Register tools whose texts name no tools but each other and those that are registered."""
+    """Register tools whose texts name only each other and tools that are already registered."""
     names = frozenset(tool.name for tool in make(Workshop(source, longest_timeout)))
     beside = _Beside(registry, names)
     return registry.register_all(make(Workshop(source, longest_timeout, beside=beside)))
 
 
 class _Beside:
-    """The tools of a registry and those that are about to join it: texts of tools name no others."""
+    """The tools of a registry and those that are about to join it: texts may name these tools only."""
 
     def __init__(self, registry: Registry, joining: Container[str]) -> None:
         self._registry, self._joining = registry, joining

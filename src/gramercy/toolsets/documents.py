@@ -1,6 +1,6 @@
-"""Open documents: files that were read or written, and unsaved texts that an editor has given.
+"""Open documents: files that were read or written, and unsaved texts from an editor.
 
-A file's bytes become text and bytes again with encoding, byte order mark and line ends kept.
+Decoding and encoding a file keeps its encoding, byte order mark and line ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The longer marks first: the one of UTF-32 begins with the one of UTF-16.
+# Longer marks come first: the one of UTF-32 begins with the one of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -22,7 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Files that are no text, by the bytes at their beginning, in words that tell what could read them.
+# Binary formats by their first bytes, with words that say which program could read them.
 _FORMATS = (
     (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
     (b"\xff\xd8\xff", "a JPEG picture"),
@@ -50,39 +50,39 @@ _FORMATS = (
 # A compiled Python file begins with two bytes for the version and these.
 _PYC = b"\r\n"
 CRLF = "\r\n"
-# Only names are kept of files, so this bounds what read_buffer can list, not memory.
+# Only the names of files are kept, so this bounds the list of read_buffer, not memory.
 MOST_OPEN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How a text is written down. With CRLF every line ends so, and the text itself shows plain newlines."""
+    """How a text is encoded. With CRLF every line ends so, and the text itself shows plain newlines."""
 
     encoding: str = "utf-8"
     mark: bytes = b""
     newline: str = "\n"
 
     def encode(self, text: str) -> bytes:
-        """Write a text in this way; UnicodeEncodeError when it has a character that cannot be written."""
+        """Encode a text. UnicodeEncodeError when the encoding lacks one of its characters."""
         shown = self.shown(text)
         written = shown.replace("\n", CRLF) if self.newline == CRLF else shown
         return self.mark + written.encode(self.encoding)
 
     def shown(self, text: str) -> str:
-        """Return a text as it will be shown when it has been written in this way."""
+        """Return a text as it will be shown after it was encoded and decoded."""
         return plain(text) if self.newline == CRLF else text
 
     def same(self, one: str, other: str) -> bool:
-        """Tell whether two texts are written in the same bytes."""
+        """Return whether two texts have the same bytes."""
         return self.shown(one) == self.shown(other)
 
 
 def decode(data: bytes) -> tuple[str, Script] | None:
-    """Return a text and how it is written, or None when the bytes are no text."""
+    """Return a text and its encoding, or None when the bytes are not text."""
     for mark, encoding in (*_MARKS, (b"", "utf-8"), (b"", "latin-1")):
         if not data.startswith(mark):
             continue
-        # Latin-1 takes any byte, so nothing is lost on the way in and out; but a NUL is no text in it.
+        # Latin-1 decodes any byte, so nothing is lost in both directions. A text in it has no NUL.
         if not mark and b"\0" in data:
             return None
         try:
@@ -95,7 +95,7 @@ def decode(data: bytes) -> tuple[str, Script] | None:
 
 
 def format_of(data: bytes) -> str:
-    """Say what bytes are that are no text."""
+    """Describe the format of bytes that are not text."""
     if data[2:4] == _PYC:
         return "compiled Python (pyc)"
     if data[257:262] == b"ustar":
@@ -104,7 +104,7 @@ def format_of(data: bytes) -> str:
 
 
 def is_notebook(name: str) -> bool:
-    """Tell by its name whether a file is a notebook of Jupyter, which is shown as cells."""
+    """Return whether a file name is that of a Jupyter notebook, which is shown as cells."""
     return name.lower().endswith(".ipynb")
 
 
@@ -113,12 +113,12 @@ def _is_all_crlf(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Return a text with CRLF as plain newlines."""
+    """Return a text with CRLF replaced by newlines."""
     return text.replace(CRLF, "\n")
 
 
 def lines(text: str) -> list[str]:
-    """Split a text where editors do, with the line ends kept: form feeds and their like end no line."""
+    """Split a text into lines as editors do, with line ends kept. A form feed does not end a line."""
     return list(io.StringIO(text, newline=""))
 
 
@@ -130,7 +130,7 @@ def unwritable(error: UnicodeEncodeError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with its name. `digest` is that of the file it was read from, `owner` who has it unsaved."""
+    """A text with its name. `digest` is that of its file, `owner` the program that has it unsaved."""
 
     name: str
     text: str
@@ -144,16 +144,16 @@ class OpenFiles(Protocol):
 
     @property
     def name(self) -> str:
-        """The editor, as a person calls it."""
+        """The editor's name, for people."""
 
     def text(self, path: Path) -> str | None:
-        """Return the text of a file as the editor has it; None where it does not tell. May be slow."""
+        """Return the editor's text of a file, None where the editor has none. May be slow."""
 
 
 class Documents:
-    """The documents of a workspace, the one opened last at the end.
+    """The documents of a workspace. The one opened last is at the end.
 
-    Of a file only the name is kept, so that its text is never out of date.
+    Of a file only the name is kept, so its text is never out of date.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Documents:
             self._put(name, self._open.get(name))
 
     def attach(self, document: Document) -> Document:
-        """Take in a document with unsaved text; the same name again replaces it."""
+        """Add a document with unsaved text. It replaces one of the same name."""
         with self._lock:
             self._put(document.name, document)
         return document

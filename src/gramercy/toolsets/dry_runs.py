@@ -1,4 +1,4 @@
-"""What an evaluation would do, found out in a throw-away copy of the image, for the person who decides."""
+"""Preview an evaluation in a throw-away copy of the image, for the person who decides about it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.image import Image
 
-# A person waits for the dry run before deciding; past this the question is asked without it.
+# A person waits for the dry run before deciding. After this time the question is asked without it.
 DRY_RUN_SECONDS = 10.0
 STOPPED = "A copy may touch nothing: if its error comes from that, the call itself would go on."
 
 
 def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
-    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
+    """Return a function that previews the code under an argument on a copy of the image."""
 
     def tried(image: Image, arguments: dict[str, Any]) -> Effect:
         package = arguments.get("package")
@@ -35,7 +35,7 @@ def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
 
 
 def effect_of(reply: Reply, state: str = "") -> Effect:
-    """Return what a preview has told as an effect; its length is bounded."""
+    """Return a preview's reply as an effect of bounded length."""
     tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
     room = ROOM - 2 * MOST_CHANGES
     parts = parts_of(reply, shows_values=reply.error is None, can_read_on=False, room=room)
@@ -55,7 +55,7 @@ def effect_of(reply: Reply, state: str = "") -> Effect:
 
 
 def _note(reply: Reply, touches: bool) -> str:  # noqa: FBT001 - a fact about the reply
-    """Say in one line what came of the trial, which is all that some clients show at first."""
+    """Describe the preview in one line: some clients show only that at first."""
     told = []
     if reply.changed:
         told.append(f"change {counted(len(reply.changed), 'definition')}")

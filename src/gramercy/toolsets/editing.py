@@ -1,7 +1,7 @@
-"""The tool that changes a part of a file: a text that is in it once, for another.
+"""The tool that changes a part of a file: it replaces a text that occurs once.
 
-A person sees the difference in the whole file and takes it hunk by hunk, as with propose_file_edit. Where the
-text is not in the file, the answer shows the place that comes closest. Lines count from 1.
+A person sees the difference in the whole file and accepts it hunk by hunk, as with propose_file_edit. If the
+text is not in the file, the answer shows the closest match. Lines count from 1.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ KNOWN = {
     **dict.fromkeys(("new_string", "new_str", "new_text"), "new"),
     "replace_all": "all",
 }
-# Numbers of the lines of a change in many places; the rest is counted.
+# Line numbers listed for a change in many places. The rest is counted.
 MOST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a call would make of a file."""
+    """The change of a file that a call would make."""
 
     document: Document
     after: str
@@ -57,7 +57,7 @@ class Change:
         return hunks.diff(self.document.text, self.after, path)
 
     def told(self, path: str) -> str:
-        """Tell in short where lines have changed, in the numbers that they have now."""
+        """Describe which lines have changed, by their new numbers."""
         found = hunks.split(self.document.text, self.after)
         moved, places = 0, []
         for hunk in found:
@@ -88,10 +88,10 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
 ) -> Tool:
     """Make a dangerous tool that changes a part of the file under `path`.
 
-    `change` works out what a call would do, or refuses it; it is asked for the question to a person and
-    again when the call runs. `narrowed` writes the hunks that a person took as arguments of such a call, and
-    `hidden` are the arguments that the difference shows better. `then` is called after the file is written,
-    and what it returns is told, with its facts. `also` names what else a call acts on, beside the file.
+    `change` computes the result of a call, or refuses it. It is called for the question to a person and again
+    when the call runs. `narrowed` writes the accepted hunks as arguments of such a call. `hidden` are the
+    arguments that the difference shows better. `then` is called after the file is written, and its result is
+    reported with its facts. `also` names other things that a call acts on, beside the file.
     """
 
     def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
 
 
 def edit_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
-    """Make the tool that puts one text for another."""
+    """Make the tool that replaces one text by another."""
     return [_edit_file(workshop, workspace)]
 
 
@@ -171,7 +171,7 @@ def _edit_file(workshop: Workshop, workspace: Workspace) -> Tool:
 
 
 def _renamed(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take the names that the editing tools of clients have, which models know by heart."""
+    """Accept the argument names of other clients' editing tools, which models know by heart."""
     known = {name: KNOWN[name] for name in arguments if name in KNOWN and KNOWN[name] not in arguments}
     taken = ", ".join(f"{name} as {ours}" for name, ours in known.items())
     renamed = {known.get(name, name): value for name, value in arguments.items()}
@@ -196,7 +196,7 @@ def _change(workspace: Workspace, arguments: Mapping[str, Any]) -> Change:
 
 
 def _places(document: Document, old: str, arguments: Mapping[str, Any]) -> list[Match]:
-    """Return the places to change: one, or all when that is asked for."""
+    """Return the places to change: one, or all on request."""
     found = matches(document.text, old)
     if not found:
         viewed = VIEWED if is_notebook(document.name) else ""
@@ -215,11 +215,11 @@ def _places(document: Document, old: str, arguments: Mapping[str, Any]) -> list[
 
 
 def _narrowed(arguments: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
-    """Write a part of a change as a call: whole lines from the first that changes to the last."""
+    """Write a part of a change as a call: whole lines from the first to the last that changes."""
     found, every, changed = hunks.split(before, after), lines(before), lines(after)
     first, last = found[0].start, found[-1].start + len(found[-1].removed)
     if first == last:
-        # Lines that are only added need one beside them to be put to.
+        # Lines that are only added need an existing line beside them to anchor to.
         first, last = (first - 1, last) if first else (first, last + 1)
     rest = len(every) - last
     kept = {name: arguments[name] for name in ("path", "description", "load") if name in arguments}
@@ -227,17 +227,17 @@ def _narrowed(arguments: Mapping[str, Any], before: str, after: str) -> dict[str
     return {**kept, "old": old, "new": new, "near_line": first + 1}
 
 
-# As many places as a model compares at a glance; the rest is counted.
+# As many places as a model compares at a glance. The rest is counted.
 MOST_PLACES = 20
-# Enough of a line to know it again.
+# Enough to recognize a line.
 LONGEST_LINE = 120
-# What is shown of the closest place: a model copies it into its next try.
+# Lines shown of the closest match: a model copies it into its next attempt.
 MOST_SHOWN = 30
-# Comparing characters takes about 20 microseconds a line: 0.2 s, then the rest of a long file is left out.
+# Comparing characters takes about 20 microseconds a line: 0.2 s. The rest of a long file is left out.
 MOST_COMPARED = 10_000
-# Pairs of equal lines that vote for a place: 0.1 s. A text that repeats itself has too many of them.
+# Pairs of equal lines that vote for a place: 0.1 s. A repetitive text has too many of them.
 MOST_PAIRS = 200_000
-# Below this lines have little more in common than letters.
+# Below this ratio lines have little more in common than letters.
 ALIKE = 0.6
 # Lines as read_file numbers them.
 _NUMBERED = re.compile(r" *\d+  ")
@@ -253,10 +253,10 @@ class Match:
 
 
 def matches(text: str, piece: str) -> list[Match]:
-    """Return where a piece of text is, overlapping ones too; where it is nowhere, CRLF counts as newline."""
+    """Return all matches of a text, also overlapping ones. Without a match, CRLF counts as newline."""
     spans = _spans(text, piece)
     if not spans and CRLF in text:
-        # The offsets of newlines in the plain text before which a carriage return is left out.
+        # The offsets of newlines in the plain text where a carriage return was removed.
         left = [found.start() - number for number, found in enumerate(re.finditer(CRLF, text))]
         found = _spans(plain(text), plain(piece))
         spans = [(start + bisect_left(left, start), end + bisect_left(left, end)) for start, end in found]
@@ -273,7 +273,7 @@ def _spans(text: str, piece: str) -> list[tuple[int, int]]:
 
 
 def replaced(text: str, places: list[Match], new: str) -> str:
-    """Return the text with another in these places; one that begins inside the one before is left alone."""
+    """Return the text with all matches replaced. A match that overlaps the previous one is left alone."""
     parts, end = [], 0
     for place in places:
         if place.start >= end:
@@ -292,7 +292,7 @@ def _ended_as(text: str, place: Match, new: str) -> str:
 
 
 def places_listed(text: str, found: list[Match]) -> str:
-    """List places with their lines, and with what each is in when that is all that tells them apart."""
+    """List places with their lines. Where the lines are equal, add the block that each is in."""
     every = lines(text)
     shown = [f"{place.line}: {_line(every[place.line - 1])}" for place in found[:MOST_PLACES]]
     if len({every[place.line - 1] for place in found}) == 1:
@@ -305,7 +305,7 @@ def places_listed(text: str, found: list[Match]) -> str:
 
 
 def _within(every: list[str], line: int) -> str:
-    """Name the line above that is indented less: the head of the definition or block, in most languages."""
+    """Name the nearest line above with less indentation: the head of the definition or block, usually."""
     own = _indentation(every[line - 1])
     for above in reversed(every[: line - 1]):
         if above.strip() and len(_indentation(above)) < len(own):
@@ -322,7 +322,7 @@ def _line(line: str) -> str:
 
 
 def closest(text: str, piece: str) -> str:
-    """Say what comes closest to a piece that is not in the text, so that the next try fits."""
+    """Describe the closest match for a text that is missing, so that the next attempt fits."""
     every, wanted = lines(text), lines(piece)
     if all(_NUMBERED.match(line) for line in wanted if line.strip()):
         bare = "".join(_NUMBERED.sub("", line, count=1) for line in wanted)
@@ -355,18 +355,18 @@ def _shown(there: list[str], first: int) -> str:
 
 
 def _same_but_for_space(every: list[str], wanted: list[str]) -> int | None:
-    """Return the index of the first line where all lines are the same but for space at either end."""
+    """Return the index where all lines are equal except for space at either end."""
     bare, sought = [line.strip() for line in every], [line.strip() for line in wanted]
     if not any(sought):
         return None
-    # One search in a text of all lines: comparing them at every place would take their product.
+    # One search in a text of all lines: comparing them at every place would take quadratic time.
     joined = "\n".join(["", *bare, ""])
     start = joined.find("\n".join(["", *sought, ""]))
     return None if start < 0 else joined.count("\n", 0, start)
 
 
 def _space(there: list[str], wanted: list[str], first: int) -> str:
-    """Name the white space of the first line that differs."""
+    """Describe the white space of the first line that differs."""
     for number, (line, want) in enumerate(zip(there, wanted, strict=True), first + 1):
         if _indentation(line) != _indentation(want):
             return f"line {number} is indented by {_named(line)}, in old by {_named(want)}"
@@ -384,7 +384,7 @@ def _named(line: str) -> str:
 
 
 def _most_alike(every: list[str], wanted: list[str]) -> int | None:
-    """Return the index of the line where most lines are the same; else where one is much alike."""
+    """Return the index where most lines are equal, else where one line is very similar."""
     bare = [line.strip() for line in every]
     places: dict[str, list[int]] = {}
     for n, line in enumerate(bare):
@@ -392,7 +392,7 @@ def _most_alike(every: list[str], wanted: list[str]) -> int | None:
     votes: defaultdict[int, float] = defaultdict(float)
     for index, found in _voters(places, wanted):
         for n in found:
-            # A line that is everywhere, such as a closing bracket, says little about where.
+            # A line that occurs everywhere, such as a closing bracket, says little about the place.
             votes[max(0, n - index)] += 1 / len(found)
     if votes:
         return max(votes, key=votes.__getitem__)
@@ -402,7 +402,7 @@ def _most_alike(every: list[str], wanted: list[str]) -> int | None:
 
 
 def _voters(places: dict[str, list[int]], wanted: list[str]) -> list[tuple[int, list[int]]]:
-    """Return the lines that say where a piece may be, each with its places; of too many the rarest ones."""
+    """Return the lines that vote for a place, each with its places. Of too many, keep the rarest."""
     bare = [line.strip() for line in wanted]
     found = [(index, places[line]) for index, line in enumerate(bare) if line and line in places]
     if sum(len(there) for _, there in found) <= MOST_PAIRS:

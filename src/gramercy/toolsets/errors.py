@@ -1,4 +1,4 @@
-"""Three tools for the moment of an error: look at its stack, evaluate in a frame, go on with a restart."""
+"""Three tools for the moment of an error: show its stack, evaluate in a frame, continue with a restart."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gramercy.toolsets.workspace import Workspace
 
 MOMENT = text("Id of the moment, as the error has told it; by default the latest")
-# Frames of one answer: with source lines and names of variables they fill it.
+# Frames of one answer. With source lines and names of variables they fill it.
 MOST_FRAMES = 30
 LONGEST_LINE = 240
-# Names of variables of a frame in the list of frames; the frame itself shows all.
+# Variable names of a frame in the list of frames. The frame itself shows all.
 MOST_NAMES = 10
 HEADER = 400
 
@@ -117,7 +117,7 @@ def _look(image: Image, arguments: dict[str, Any]) -> Any:
 
 
 def _as_text(image: Image, answer: Answer) -> Any:
-    """Return the backtrace of the last error, of which no moment is kept; else what was answered."""
+    """Return the backtrace of the last error if no moment was kept, else the answer."""
     entries = image.history()
     fault = entries[-1].reply.error if entries else None
     if fault is None or not fault.backtrace:
@@ -138,7 +138,7 @@ def _variables(image: Image, moment: str | None, number: int) -> Any:
 
 
 def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo | None = None) -> str:
-    """Write the restarts and frames of a moment, with the way to see more."""
+    """Format the restarts and frames of a moment, and say how to see more."""
     parts = []
     if info is not None:
         more = f"; attempts: {', '.join(info.attempts)}" if info.attempts else ""
@@ -167,7 +167,7 @@ def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo
 
 
 def frame_lines(frame: dict[str, Any]) -> str:
-    """Write a frame: its number and call, its place with the source line, the names of its variables."""
+    """Format a frame: its number and call, its place with the source line, the names of its variables."""
     lines = [f"{frame['number']}: {cut_line(frame.get('call') or frame.get('name', ''), LONGEST_LINE)}"]
     if place := place_text(frame):
         lines.append(f"   {place}")
@@ -182,7 +182,7 @@ def frame_lines(frame: dict[str, Any]) -> str:
 
 
 def place_text(frame: dict[str, Any]) -> str:
-    """Write where a frame stands, in a file or in the code that was evaluated, and the line itself."""
+    """Format the place of a frame, in a file or in the evaluated code, with the line itself."""
     file, line, source = frame.get("file"), frame.get("line"), (frame.get("source") or "").strip()
     if line is None:
         return file or ""
@@ -191,7 +191,7 @@ def place_text(frame: dict[str, Any]) -> str:
 
 
 def locals_text(answer: Answer, frame: dict[str, Any] | None = None) -> str:
-    """Write a frame and the variables in it with their values."""
+    """Format a frame and its variables with their values."""
     frame, found = frame or answer.data.get("frame") or {}, answer.data.get("locals", [])
     lines = [frame_lines({**frame, "locals": []})] if frame else []
     lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found if not each.get("unset")]

@@ -1,4 +1,4 @@
-"""Five tools that evaluate, remember what was evaluated, and read on in what it printed."""
+"""Five tools that evaluate, show past evaluations, and page through their output."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 MOST_HISTORY = 50
 DEFAULT_HISTORY = 10
-# The code before the last error; the error itself matters more.
+# Characters of the code before the last error. The error itself matters more.
 LONGEST_CODE = 1_800
-# What compilers call what they have to say, the worst first.
+# The kinds of compiler messages, the worst first.
 NOTICES = {"warning": "warning", "style-warning": "style warning", "note": "note"}
-# What can be read on: see rendering.
+# The parts that can be read further: see rendering.
 STREAMS = ("stdout", "stderr", "values", "error", "warnings", "log")
-# An answer without the note about where it goes on.
+# The room of an answer without the note about where it continues.
 PAGE = LONGEST_ANSWER - LONGEST_NOTE
 # How many evaluations back read_output goes: as many as get_repl_history shows.
 FARTHEST = MOST_HISTORY
@@ -97,7 +97,7 @@ def _compile_form(workshop: Workshop) -> Tool:
 
 
 def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
-    """Return the verdict, which is the error if there is one, and what the compiler has to say."""
+    """Return the verdict, which is the error if there is one, and the compiler's messages."""
     rest = told(reply, can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
         return ToolOutput(None, error=rest, blocks=picture_blocks(reply))
@@ -153,7 +153,7 @@ def _history_text(image: Image, limit: int) -> str:
 
 def _entry_text(entry: HistoryEntry) -> str:
     reply = entry.reply
-    # What was compiled has no values, which is not the same as a form that returned none.
+    # Compiled code has no values. That differs from a form that returned no values.
     result = told(reply, shows_values=bool(reply.forms) and reply.error is None, can_read_on=False, room=None)
     undone = "[not in the present state: taken back or lost]\n" if entry.undone else ""
     return f"> {entry.code}\n{undone}{result}".rstrip("\n")
@@ -203,7 +203,7 @@ def _read_on(image: Image, arguments: dict[str, Any]) -> Any:
 
 
 def _kept(reply: Reply, stream: str) -> str:
-    """Return all that is kept of one part of an evaluation."""
+    """Return the whole kept text of one part of an evaluation."""
     if stream in {"stdout", "stderr"}:
         return str(getattr(reply, stream))
     if stream == "values":
@@ -212,7 +212,7 @@ def _kept(reply: Reply, stream: str) -> str:
 
 
 def _page(shown: str, name: str, offset: int, kept: int, total: int) -> str:
-    """Return a part of a text with a note where it goes on, or that there is no more."""
+    """Return a part of a text, with a note where it continues or that it ends."""
     if not shown:
         return f"[{name} has no more: {kept:,} of {total:,} characters were kept]"
     end = offset + len(shown)
@@ -230,6 +230,6 @@ def _printed_part(image: Image, number: int, offset: int) -> Any:
     if total is not None or len(answer.text) < PAGE:
         known = total or offset + len(answer.text)
         return _page(answer.text, f"object {number}", offset, known, known)
-    # Where the whole length is not known, a full page is taken to go on.
+    # Where the whole length is not known, a full page is assumed to continue.
     end = offset + len(answer.text)
     return f"{answer.text}\n… [characters {offset:,} to {end:,}; go on with offset {end}]"

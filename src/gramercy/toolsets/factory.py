@@ -1,7 +1,7 @@
-"""Make tools that act on an image, the one that the caller names where there are several.
+"""Make tools that act on an image. Where there are several images, the caller names one.
 
-Those that run code do so for callers that wait and for callers on an event loop; there a call can be
-cancelled, and what it prints while it runs is reported.
+Tools that run code serve blocking callers and callers on an event loop. On the loop a call can be cancelled,
+and its output is reported while it runs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 T = TypeVar("T")
-# How long a cancelled call waits to hear how its evaluation has ended; some code heeds no interrupt.
+# How long a cancelled call waits for the end of its evaluation. Some code ignores an interrupt.
 STOP_SECONDS = 1.0
 
 
 class ImageSource(Protocol):
-    """Where tools find the image of a call."""
+    """Gives tools the image of a call."""
 
     def get(self, handle: str | None = None) -> Image:
         """Return the image of that handle; without one, the default."""
@@ -59,17 +59,17 @@ class SingleImage:
 
 
 class Speakers:
-    """The images of one gallery as a tool for one language sees them: those that speak it come first."""
+    """The images of one gallery for tools of one language: those that speak it come first."""
 
     def __init__(self, gallery: ImageSource, language: str) -> None:
         self._gallery = gallery
         self.accepts_more = getattr(gallery, "accepts_more", False)
         self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
-        # A source that accepts more has to be asked each time: it closes what is idle.
+        # A source that accepts more images has to be asked each time: it closes idle ones.
         self._default = None if self.accepts_more else gallery.get(self._handles[0])
 
     def get(self, handle: str | None = None) -> Image:
-        """Return the image of that handle; without one, the first that speaks the language."""
+        """Return the image of that handle. Without a handle, return the first that speaks the language."""
         if handle is None and self._default is not None:
             return self._default
         return self._gallery.get(self._handles[0] if handle is None else handle)
@@ -80,8 +80,8 @@ class Speakers:
 
 
 def source_of(image: Image | ImageSource) -> ImageSource:
-    """Return a source, whether one or a single image was given."""
-    # Only a source can list handles: looking at attributes does not start an image.
+    """Return a source. A single image is wrapped in one."""
+    # Only a source can list handles. This check of an attribute does not start an image.
     return image if hasattr(image, "handles") else SingleImage(image)  # type: ignore[return-value]
 
 
@@ -107,15 +107,15 @@ def array_of(name: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": listed, "required": [name]}
 
 
-# Of the files that one call changed; a build changes thousands, and the image knows them all.
+# Files listed for one call. A build changes thousands, and the image knows them all.
 MOST_FILES = 200
-# The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
+# The end of the output is enough to see progress. Clients show a progress message on a line or two.
 LONGEST_MESSAGE = 500
-# Seconds after which a call that prints nothing is first said to run, and how often it is said again.
+# Seconds after which a silent call is first reported as running, and the interval of further reports.
 FIRST_WORD = 1.0
 QUIET_SECONDS = 10.0
 PACKAGE = text("Package (Lisp) or module (Python) to look names up in; by default the current one")
-# The tools that evaluate and nothing else, with their category and the argument that holds the code.
+# The tools that only evaluate, with their category and the argument that holds the code.
 EVALUATORS = (
     ("eval_form", "execution", "form"),
     ("evaluate-lisp", "session", "code"),
@@ -123,12 +123,12 @@ EVALUATORS = (
 )
 
 
-# Arguments that name one thing in the image: each of these words is taken for the one that a tool has.
+# Arguments that name one thing in the image. A tool accepts each of these words for its own.
 NAMES = ("symbol", "function", "variable", "class", "name")
 
 
 def _renamed(own: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take the name of a thing under the word that another tool has for it."""
+    """Accept the word that another tool has for the argument."""
     given = [word for word in NAMES if word in arguments]
     if len(given) != 1 or given[0] == own:
         return arguments, ""
@@ -139,7 +139,8 @@ def _renamed(own: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
 def as_evaluation(code: str = "", **when: Any) -> tuple[Likeness, ...]:
     """Return the `judged_as` of a tool that runs code: rules about evaluations hold for it.
 
-    `code` names the argument with the code, if one holds it; `when` are the arguments with which it runs any.
+    `code` names the argument with the code, if there is one. `when` are the arguments with which the tool
+    runs code.
     """
     return tuple(
         Likeness(name, (category,), {argument: code} if code else {}, when)
@@ -150,10 +151,10 @@ def as_evaluation(code: str = "", **when: Any) -> tuple[Likeness, ...]:
 class Workshop:
     """Makes the tools of one source.
 
-    `longest_timeout` is the upper bound of the time limit that a caller may choose; None gives no choice.
-    `open_world` tells whether evaluated code can reach anything outside of the project, `writes_files`
-    whether it can change the files of the project. `beside` are the names of all tools that are served
-    together, since a text should name no others; None means all there are.
+    `longest_timeout` is the upper bound of the timeout that a caller may choose. With None a caller cannot
+    choose. `open_world` tells whether evaluated code can reach anything outside of the project,
+    `writes_files` whether it can change the files of the project. `beside` are the names of all tools that
+    are served together, since a text should name no others. None means all tools.
     """
 
     def __init__(
@@ -172,15 +173,15 @@ class Workshop:
         self._beside = beside
 
     def has(self, tool: str) -> bool:
-        """Tell whether a tool is served together with those that are made here."""
+        """Return whether a tool is served together with those that are made here."""
         return self._beside is None or tool in self._beside
 
     def told(self, description: str, *more: tuple[str, str]) -> str:
-        """Return a description with the sentences about other tools (name, sentence) that are served."""
+        """Return a description with those of the sentences (tool name, sentence) whose tool is served."""
         return " ".join([description, *(sentence for tool, sentence in more if self.has(tool))])
 
     def evaluated(self, reply: Reply) -> Any:
-        """Return an evaluation as a handler's result, for callers with the tools that are served."""
+        """Return an evaluation as a handler's result, which names only tools that are served."""
         return evaluated(
             reply,
             can_read_on=self.has("read_output"),
@@ -189,11 +190,11 @@ class Workshop:
         )
 
     def moment_of(self, reply: Reply) -> str:
-        """Say that the stack of an error is kept, and which of the tools that are served look at it."""
+        """Say that the stack of an error is kept, and which of the served tools show it."""
         return "" if reply.ok else moment_text(reply, self._error_tools(reply))
 
     def _error_tools(self, reply: Reply) -> list[str]:
-        """Return the tools that are served for the moment of an error."""
+        """Return the served tools for the moment of an error."""
         tools = ["error_frames", "eval_in_frame"]
         if reply.error is not None and reply.error.choices:
             tools.append("invoke_restart")
@@ -214,9 +215,9 @@ class Workshop:
         categories: Sequence[str] = (),
         **options: Any,
     ) -> Tool:
-        """Make one tool; it takes an image handle when there is a choice. The options are those of a Tool.
+        """Make one tool. It takes an image handle when there is a choice. The options are those of a Tool.
 
-        What it does stays in the image unless they say otherwise. `target` is its `target_state`.
+        Its effects stay in the image unless the options say otherwise. `target` is its `target_state`.
         """
         schema = {
             "type": "object",
@@ -242,7 +243,7 @@ class Workshop:
         )
 
     def _on_image(self, look: Callable[[Image, dict[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
-        """Return what looks at the image of a call before it is decided about."""
+        """Return a function that inspects the image of a call before the decision about the call."""
 
         def looked(arguments: Mapping[str, Any]) -> T:
             given = dict(arguments)
@@ -271,7 +272,7 @@ class Workshop:
                 return _told_later(image, began, value)
             return _told(image, began, value)
 
-        # The executor must call it on the event loop, although it need not give anything to await.
+        # The executor must call it on the event loop, although it may return a plain result.
         handler.may_wait = True  # type: ignore[attr-defined]
         return handler
 
@@ -286,7 +287,7 @@ class Workshop:
 
 
 def time_limit(longest: float) -> dict[str, Any]:
-    """Describe the argument by which a call asks for its time."""
+    """Describe the argument for the timeout of a call."""
     return {
         "type": "number",
         "description": "Time limit in seconds",
@@ -296,7 +297,7 @@ def time_limit(longest: float) -> dict[str, Any]:
 
 
 class Running:
-    """Which work of an image the arguments of a call mean, and what to make of the reply."""
+    """Runs the work that the arguments of a call mean in an image, and renders the reply."""
 
     def __init__(
         self,
@@ -307,12 +308,12 @@ class Running:
         self._render = render
 
     def blocking(self, image: Image, arguments: dict[str, Any]) -> Any:
-        """Run and wait."""
+        """Run and block until the reply."""
         reply = image.run(self._work(image, arguments), timeout=arguments.get("timeout"))
         return self._told(image, reply, arguments)
 
     def begun(self, image: Image, arguments: dict[str, Any]) -> Any:
-        """Run without holding up the event loop; return what came of it, or what has to be awaited for it."""
+        """Run without blocking the event loop. Return the result, or an awaitable for it."""
         work = self._work(image, arguments)
         reply = image.begin(work, timeout=arguments.get("timeout"), watch=_reporter())
         if hasattr(reply, "__await__"):
@@ -325,7 +326,7 @@ class Running:
         try:
             return self._told(image, await reply, arguments)
         except asyncio.CancelledError as error:
-            # The image is interrupted, and mostly answers at once.
+            # The image is interrupted, and usually answers at once.
             if (end := getattr(reply, "end", None)) is not None:
                 await asyncio.wait({end}, timeout=STOP_SECONDS)
                 if end.done() and not end.cancelled():
@@ -341,33 +342,33 @@ class Running:
     def make(
         self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
     ) -> Tool:
-        """Make the tool; the options are those of `Workshop.make`.
+        """Make the tool. The options are those of `Workshop.make`.
 
-        It takes a time limit where callers may choose one.
+        It takes a timeout where callers may choose one.
         """
         longest = workshop.longest_timeout
         if longest is not None:
             properties = {**properties, "timeout": time_limit(longest)}
-        # Files that evaluated code removes are brought back by an undo, but not those beyond its limits.
+        # An undo restores files that evaluated code removes, except for those beyond its limits.
         hints = {"destructive": workshop.writes_files, "open_world": workshop.open_world}
-        # What a person decides about is code in a state: after another call it may do something else.
+        # A person approves code in a certain state. After another call it may do something else.
         more = {"target": present_state, **hints, **options}
         return workshop.make(name, description, properties, self.blocking, run_async=self.begun, **more)
 
 
 def present_state(image: Image, arguments: Mapping[str, Any]) -> str:
-    """Name the state in which a call would run, for an approval to be sealed to."""
+    """Name the state in which a call would run, so that an approval can be sealed to it."""
     del arguments
     return state_name(image, image.epoch())
 
 
 def state_name(image: Image, epoch: str) -> str:
-    """Name a state of an image among those of all images."""
+    """Return a name for a state that is unique among all images."""
     return f"{image.name} at {epoch}"
 
 
 def facts_of_reply(image: Image, reply: Reply) -> RunFacts:
-    """Return where an evaluation ran and what it changed, for the journal."""
+    """Return where an evaluation ran and which files it changed, for the journal."""
     span = reply.span
     files = listed_files(reply.files) if reply.files else ()
     files += unknown_files(reply.unknown_files)
@@ -375,19 +376,19 @@ def facts_of_reply(image: Image, reply: Reply) -> RunFacts:
 
 
 def unknown_files(why: str) -> tuple[str, ...]:
-    """Return the fact that not all files are known, if so."""
+    """Return the fact that not all changed files are known, if that is so."""
     return (f"not all known: {why}",) if why else ()
 
 
 def listed_files(files: Sequence[FileChange]) -> tuple[str, ...]:
-    """List files that were changed; of very many the first, and how many more there are."""
+    """List changed files. Of very many, list the first and count the rest."""
     listed = tuple(f"{each.change} {each.path}" for each in files[:MOST_FILES])
     left = len(files) - len(listed)
     return (*listed, f"and {left:,} more") if left else listed
 
 
 def _told(image: Image, began: Span, value: Any) -> Any:
-    """Return the result of a call with where it ran, unless it tells so itself."""
+    """Return the result of a call with the facts where it ran, unless the result has them."""
     if facts_of(value) is not None:
         return value
     span = image.span()
@@ -399,14 +400,14 @@ async def _told_later(image: Image, began: Span, value: Awaitable[Any]) -> Any:
 
 
 class Quiet:
-    """Tells which words of progress are worth a message: new ones, and now and then that the work goes on."""
+    """Selects the progress texts to report: new ones, and from time to time that the work goes on."""
 
     def __init__(self) -> None:
         self._words = ""
         self._due = FIRST_WORD
 
     def is_news(self, words: str, seconds: float) -> bool:
-        """Tell whether to report the words, so many seconds after the beginning."""
+        """Return whether to report a text at this many seconds after the start."""
         if seconds < self._due and words in {"", self._words}:
             return False
         self._words, self._due = words, seconds + QUIET_SECONDS
@@ -414,7 +415,7 @@ class Quiet:
 
 
 def _reporter() -> Watcher:
-    """Return what tells the caller of the present call how an evaluation goes."""
+    """Return a watcher that reports the progress of an evaluation to the caller."""
     report, quiet = current_call().report, Quiet()
 
     def tell(progress: Progress) -> None:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 # 200 lines of 500 characters are as much as the executor lets through (100,000 characters).
 MOST_MATCHES = 200
 LONGEST_LINE = 500
-# The regular expression is bounded in steps for each line; this bounds all lines together.
+# The regular expression is bounded in steps for each line. This bounds all lines together.
 SEARCH_SECONDS = 5.0
-# An answer has at most 8,000 characters, as of every tool here; the note on how to read on is one line of it.
+# An answer has at most 8,000 characters, as for every tool here. One line of it says how to read on.
 MOST_CHARACTERS = 7_900
-# The services of models take pictures of 5 MB as base64 and of 8,000 px.
+# The model services accept pictures of 5 MB as base64 and of 8,000 px.
 LARGEST_PICTURE = 3_750_000
 LONGEST_SIDE = 8_000
-# Enough to see what changed since the file was read; the model is told to read it again.
+# Enough to see the changes since the file was read. The model is told to read it again.
 LONGEST_DIFFERENCE = 4_000
 
 PATH = text("Path of the file, relative to the project directory")
@@ -72,7 +72,7 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
         "required": list(required),
         "additionalProperties": False,
     }
-    # Files of the project are a closed world, and to write the same text again changes nothing.
+    # The files of a project are a closed world, and writing the same text again changes nothing.
     options = {"open_world": False, "idempotent": True, **options}
     return create_tool(name, description, schema, handler, categories=categories, **options)
 
@@ -108,7 +108,7 @@ def _read(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
 
 
 def _notebook(workshop: Workshop, document: Document, arguments: dict[str, Any]) -> str:
-    """Show the cells of a notebook; a text that is none is shown as it is."""
+    """Show the cells of a notebook. A text that is not a notebook is shown unchanged."""
     cells = cells_of(document.text)
     if cells is None:
         return _part(document, arguments, "read_file")
@@ -117,7 +117,7 @@ def _notebook(workshop: Workshop, document: Document, arguments: dict[str, Any])
 
 
 def _picture(path: str, data: bytes) -> ToolOutput:
-    """Show a picture, or refuse one that a client or the service of a model would choke on."""
+    """Show a picture. Refuse one that is too large for clients or model services."""
     try:
         picture = examine(data)
     except ValueError as error:
@@ -148,7 +148,7 @@ def _read_buffer(workspace: Workspace) -> Tool:
 
 
 def _part(document: Document, arguments: dict[str, Any], tool: str) -> str:
-    """Return lines of a document; the text itself is never changed, and what is left out is announced."""
+    """Return lines of a document unchanged. Omitted lines are announced."""
     every = lines(document.text)
     first, end = arguments.get("start") or 1, arguments.get("end")
     if (end is not None and end < first) or (first > len(every) and first > 1):
@@ -171,7 +171,7 @@ def _part(document: Document, arguments: dict[str, Any], tool: str) -> str:
 
 
 def _fitting(part: list[str]) -> tuple[str, int]:
-    """Return as many whole lines as fit and their number; a part of the first when not even that fits."""
+    """Return as many whole lines as fit and their number. If even the first does not fit, return a part."""
     size = 0
     for count, line in enumerate(part):
         size += len(line)
@@ -211,7 +211,7 @@ def _search(document: Document, arguments: dict[str, Any]) -> str:
 
 
 def _matching(document: Document, matches: Callable[[str], bool]) -> list[str]:
-    """Return the matching lines with their numbers; a pattern that takes too long is refused."""
+    """Return the matching lines with their numbers. A pattern that takes too long is refused."""
     until = monotonic() + SEARCH_SECONDS
     found = []
     for number, line in enumerate(lines(document.text), 1):
@@ -231,7 +231,7 @@ def _matcher(pattern: str, *, regex: bool) -> Callable[[str], bool]:
     if not regex:
         return lambda line: pattern in line
     try:
-        # The schema validator's engine is bounded in time, which Python's own is not.
+        # The engine of the schema validator is bounded in time. Python's own is not.
         validator = compile_cached({"type": "string", "pattern": pattern})
     except InvalidSchemaError:
         raise WorkspaceError(
@@ -261,7 +261,7 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
         effect=lambda a: _difference(workshop, workspace, a),
         judged_as=as_evaluation(load=True),
         open_world=workshop.open_world,
-        # A new file has no text before, so that there is nothing to choose from.
+        # A new file has no old text, so there are no hunks to choose from.
         edits=Edits(
             lambda a: _texts(workspace, a), lambda a, _, after: {**a, "content": after}, ("content",)
         ),
@@ -270,7 +270,7 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
 
 
 def _texts(workspace: Workspace, arguments: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what is in the file, and what is to take its place."""
+    """Return the current text of the file, and its replacement."""
     document = workspace.read(workspace.place(arguments["path"]))
     return document.text, document.script.shown(arguments["content"])
 
@@ -285,12 +285,12 @@ def _write(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) 
 
 
 def _with_load(workshop: Workshop, arguments: dict[str, Any], state: str | None) -> str:
-    """Name what a call acts on: the file, and the image into which it is loaded."""
+    """Name the targets of a call: the file, and the image that loads it."""
     return " ".join(filter(None, [state, state_for_load(workshop, arguments)]))
 
 
 def _difference(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -> Effect:
-    """Tell a person how a file would change."""
+    """Show a person the change of a file."""
     check_loadable(arguments)
     place, content = workspace.place(arguments["path"]), arguments["content"]
     if place.found is None:
@@ -336,7 +336,7 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
 
 
 def _fresh(workspace: Workspace, arguments: Any) -> Document:
-    """Return the document of a proposal, or refuse the proposal when it was made for another text."""
+    """Return the document of a proposal. Refuse a proposal that was made for another text."""
     path, original = workspace.place(arguments["path"]), arguments["original"]
     workspace.state(path)
     document = workspace.read(path)

@@ -1,4 +1,4 @@
-"""Change a definition in a file by its name, and load a file into an image."""
+"""Change a definition in a file by name, and load a file into an image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gramercy.toolsets.workspace import Workspace
 
 ACTIONS = ("replace", "insert_before", "insert_after", "delete")
-# Names of definitions in the code of a call; the rest is counted.
+# Names of definitions listed for the code of a call. The rest is counted.
 MOST_NAMES = 10
 LONGEST_DECORATORS = 200
 DONE = {
@@ -80,14 +80,14 @@ def _edit_definition(workshop: Workshop, workspace: Workspace) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class FormChange(Change):
-    """What a call would make of a file, and what is to be told of it."""
+    """The change of a file that a call would make, and the remarks about it."""
 
     action: str
     old: Definition
     notes: tuple[str, ...]
 
     def told(self, path: str) -> str:
-        """Tell which lines are there now, and what may not have been meant."""
+        """Describe the lines that are there now, and remarks about possible mistakes."""
         done = f"{DONE[self.action]} {shortened(self.old.exact)}"
         return "\n".join([f"{done}. {Change.told(self, path)}", *self.notes])
 
@@ -111,7 +111,7 @@ def _change(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, An
 
 
 def _check_code(language: Language, action: str, code: str) -> None:
-    """Refuse code that cannot be read, before the file is looked at."""
+    """Refuse code that cannot be parsed, before the file is read."""
     if action == "delete":
         if code.strip():
             raise WorkspaceError("delete takes no code: leave it out, or choose the action replace")
@@ -157,7 +157,7 @@ def _rewritten(
 
 
 def _check_whole(language: Language, document: Document, after: str, action: str) -> None:
-    """Refuse a change after which the file cannot be read."""
+    """Refuse a change after which the file cannot be parsed."""
     if after == document.text:
         raise WorkspaceError(f"{document.name} already has that text: nothing would change")
     faults = language.outline(after).faults
@@ -172,7 +172,7 @@ def _check_whole(language: Language, document: Document, after: str, action: str
 
 
 def _notes(language: Language, text: str, old: Definition, action: str, code: str) -> list[str]:
-    """Return what may not have been meant."""
+    """Return remarks about possible mistakes."""
     if action == "delete":
         return []
     own = [each for each in language.part(code).definitions if each.keys and not each.parent]
@@ -187,7 +187,7 @@ def _notes(language: Language, text: str, old: Definition, action: str, code: st
 
 
 def _lost(language: Language, text: str, old: Definition, own: list[Definition]) -> list[str]:
-    """Tell what the old text had and the new one has not."""
+    """Describe the parts of the old text that the new one lacks."""
     lost = []
     if language.name == "Python" and old.start != old.outer and all(each.start == each.outer for each in own):
         gone = " ".join(text[old.outer : old.start].split())
@@ -200,7 +200,7 @@ def _lost(language: Language, text: str, old: Definition, own: list[Definition])
 def _narrowed(
     workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any], texts: tuple[str, str]
 ) -> dict[str, Any]:
-    """Write the hunks that a person took as a call that replaces the definition."""
+    """Write the accepted hunks as a call that replaces the definition."""
     before, after = texts
     made = _change(workshop, workspace, arguments)
     rest = len(before) - made.old.end

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 # Unchanged lines around a change, as in every unified diff.
 CONTEXT = 3
-# Comparing looks at every pair of equal lines, time and again; past these a change is one hunk, so
-# that it takes about a second at most.
+# The comparison visits every pair of equal lines repeatedly. Above these limits a change is one hunk, so that
+# it takes about a second at most.
 MOST_PAIRS = 2_000_000
 MOST_LINES = 100_000
-# Lines shown of a rejected hunk, enough for a model to know it again.
+# Lines shown of a rejected hunk, enough for a model to recognize it.
 LONGEST_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """One contiguous change: lines of the original that are replaced, and what replaces them."""
+    """One contiguous change: lines of the original, and the lines that replace them."""
 
     number: int
     start: int
@@ -54,7 +54,7 @@ def split(original: str, modified: str) -> list[Hunk]:
 
 
 def _common(before: list[str], after: list[str]) -> tuple[int, int]:
-    """Count the lines that are the same at the start and at the end."""
+    """Count the equal lines at the start and at the end."""
     most = min(len(before), len(after))
     first = next((n for n in range(most) if before[n] != after[n]), most)
     rest = next((n for n in range(most - first) if before[-1 - n] != after[-1 - n]), most - first)
@@ -81,14 +81,14 @@ def apply(original: str, hunks: Iterable[Hunk]) -> str:
 
 
 def accepted(original: str, modified: str, numbers: Collection[int]) -> str:
-    """Return the text that a person wants who accepted the hunks of these numbers and no others."""
+    """Return the text for a person who accepted exactly the hunks of these numbers."""
     hunks = split(original, modified)
     _check(hunks, numbers)
     return apply(original, [hunk for hunk in hunks if hunk.number in numbers])
 
 
 def applied_note(original: str, modified: str, numbers: Collection[int], reason: str = "") -> str:
-    """Tell the model which hunks a person accepted and rejected, and not to try the rejected ones again."""
+    """Tell the model which hunks a person accepted and rejected, and not to repeat the rejected ones."""
     hunks = split(original, modified)
     _check(hunks, numbers)
     rejected = [hunk for hunk in hunks if hunk.number not in numbers]
@@ -139,7 +139,7 @@ def diff(original: str, modified: str, path: str) -> str:
 
 
 def _grouped(hunks: list[Hunk]) -> list[list[Hunk]]:
-    """Put hunks together whose context would overlap."""
+    """Group hunks whose context would overlap."""
     groups: list[list[Hunk]] = []
     for hunk in hunks:
         last = groups[-1][-1] if groups else None

@@ -1,7 +1,7 @@
-"""Patterns of git for names of files: which of them a .gitignore leaves out, and which a glob means.
+"""Git's patterns for file names: which files a .gitignore excludes, and which files a glob selects.
 
-Git compares bytes, so names are compared here as texts in which each character stands for one byte. Pure, but
-for the engine of regular expressions, which takes linear time: evaluated code may write any .gitignore.
+Git compares bytes, so names are compared here as texts in which each character stands for one byte. The
+engine for regular expressions takes linear time: evaluated code may write any .gitignore.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gramercy.gram.json_schema import compile_cached
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-# As much as projects of every kind have many times over.
+# Many times what any kind of project has.
 MOST_RULES = 5_000
-# An alternative of some hundred patterns stays far below the limit of the engine for one expression.
+# An alternation of some hundred patterns stays far below the engine's limit for one expression.
 IN_ONE = 200
 _SPECIAL = frozenset("*?[\\")
 _SLASH = ord("/")
 _BACKSLASH = "\\"
-# Of "**", what follows it in a pattern.
+# The length of "**" in a pattern.
 _TWO = 2
 
 
@@ -49,17 +49,17 @@ _CLASSES = {
 
 
 def as_bytes(name: str) -> str:
-    """Return a name as a text of which each character is one byte of it."""
+    """Return a name as a text in which each character is one byte of it."""
     return name if name.isascii() else os.fsencode(name).decode("latin-1")
 
 
 class _MalformedError(Exception):
-    """A pattern that can match nothing; never leaves this module."""
+    """A pattern that cannot match anything. It never leaves this module."""
 
 
 def expression(pattern: str) -> str | None:
-    """Return a regular expression for a pattern without slashes at its ends; None when it fits nothing."""
-    # Git compares the part without wildcards first and looks at the rest as if it were the beginning.
+    """Return a regular expression for a pattern without slashes at its ends. None when it matches nothing."""
+    # Git compares the part without wildcards first and treats the rest as if it were the beginning.
     plain = _plain_length(pattern)
     try:
         rest = "".join(_pieces(pattern[plain:]))
@@ -97,7 +97,7 @@ def _pieces(pattern: str) -> Iterator[str]:
 
 
 def _stars(pattern: str, start: int, end: int) -> tuple[str, int]:
-    """Return the expression of stars and where the pattern goes on: two between slashes cross directories."""
+    """Return the expression of stars and the next position. Two stars between slashes cross directories."""
     is_free = start == 0 or pattern[start - 1] == "/"
     rest = pattern[end : end + 2]
     if end - start < _TWO or not is_free or (rest and rest[0] != "/" and rest != "\\/"):
@@ -106,7 +106,7 @@ def _stars(pattern: str, start: int, end: int) -> tuple[str, int]:
 
 
 def _bracket(pattern: str, start: int) -> tuple[str, int]:
-    """Return the expression of a set of characters and where the pattern goes on."""
+    """Return the expression of a character set and the next position."""
     place = start + 1
     is_negated = pattern[place : place + 1] in {"!", "^"}
     place += is_negated
@@ -118,7 +118,7 @@ def _bracket(pattern: str, start: int) -> tuple[str, int]:
 
 
 def _members(pattern: str, place: int) -> tuple[set[int], int]:
-    """Return the characters of a set and the place behind it; the first may be a closing bracket."""
+    """Return the characters of a set and the position after it. The first may be a closing bracket."""
     chosen: set[int] = set()
     before, is_first = -1, True
     while is_first or _at(pattern, place) != "]":
@@ -147,7 +147,7 @@ def _at(pattern: str, place: int) -> str:
 
 
 def _class_at(pattern: str, place: int) -> str | None:
-    """Return the name of a class such as [:alpha:]; None where there is none."""
+    """Return the name of a class such as [:alpha:], None where there is no class."""
     if not pattern.startswith("[:", place):
         return None
     end = pattern.find("]", place + 2)
@@ -158,7 +158,7 @@ def _class_at(pattern: str, place: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a .gitignore. `by_name` rules look at the name alone, the others at the path from there."""
+    """One line of a .gitignore. `by_name` rules match the name alone, the others the path from the file."""
 
     pattern: str
     negated: bool = False
@@ -167,7 +167,7 @@ class Rule:
 
     @classmethod
     def read(cls, line: bytes) -> Rule | None:
-        """Read a line; None when it says nothing."""
+        """Parse a line. None for an empty line or a comment."""
         text = _untrailed(line.partition(b"\0")[0].decode("latin-1"))
         if not text or text.startswith("#"):
             return None
@@ -179,7 +179,7 @@ class Rule:
 
 
 def _untrailed(text: str) -> str:
-    """Return a line without the spaces at its end that no backslash protects."""
+    """Return a line without trailing spaces, except for those that a backslash protects."""
     end, place = 0, 0
     while place < len(text):
         if text[place] != " ":
@@ -190,9 +190,10 @@ def _untrailed(text: str) -> str:
 
 
 class Rules:
-    """The rules of one file, of which the last that fits decides.
+    """The rules of one file. The last rule that matches decides.
 
-    Nearly all rules are a name, an ending or a path, and nearly all files fit none: that takes no expression.
+    Nearly all rules are a name, an ending or a path, and nearly all files match no rule. Those cases need no
+    regular expression.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -213,7 +214,7 @@ class Rules:
         return bool(self._rules)
 
     def ignores(self, name: str, folder: str, *, is_folder: bool) -> bool | None:
-        """Tell whether a file is left out; None where no rule fits. `folder` begins where the rules are."""
+        """Return whether a file is excluded, None without a rule. `folder` is relative to the rules' file."""
         if not (
             name in self._names
             or name.endswith(self._endings)
@@ -228,7 +229,7 @@ class Rules:
         return None
 
     def chosen(self, names: list[str], folder: str) -> list[str]:
-        """Return the names of files in a directory that the rules fit: as globs they choose them."""
+        """Return the names in a directory that the rules match. As globs they select files."""
         if not self._others and not self._has_paths:
             known, endings = self._names, self._endings
             return [name for name in names if name in known or name.endswith(endings)]
@@ -254,7 +255,7 @@ class Rules:
 
 
 def _spelled(pattern: str) -> list[str]:
-    """Return a pattern with one set of letters, such as *.py[cod], as one pattern for each; else itself."""
+    """Expand one set of letters, such as *.py[cod], to one pattern for each. Else return the pattern."""
     head, bracket, tail = pattern.partition("[")
     letters, end, rest = tail.partition("]")
     if bracket and end and letters.isalnum() and letters.isascii() and _is_plain(rest):
@@ -271,7 +272,7 @@ def _is_plain(pattern: str) -> bool:
 
 
 def any_of(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Return what tells whether a text fits one of the patterns, all of it."""
+    """Return a function that tests whether a whole text matches one of the patterns."""
     found = [made for made in map(expression, patterns) if made is not None]
     tests = [_compiled(found[start : start + IN_ONE]) for start in range(0, len(found), IN_ONE)]
     if len(tests) == 1:
@@ -284,5 +285,5 @@ def _compiled(expressions: list[str]) -> Callable[[str], bool]:
         pattern = f"^(?:{'|'.join(expressions)})$"
         return compile_cached({"type": "string", "pattern": pattern}).is_valid
     except InvalidSchemaError:
-        # Larger than the engine takes: such a pattern is left out rather than all files.
+        # The pattern is too large for the engine. Skip it rather than exclude all files.
         return lambda _: False

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
-# Big packages are downloaded for minutes; Lisp systems are compiled too.
+# Large packages are downloaded for minutes. Lisp systems are compiled too.
 SECONDS = 600.0
-# Of what the command printed, when it failed.
+# Characters of the command's output, when it failed.
 LONGEST_TAIL = 3_000
 LONGEST_MESSAGE = 200
-# What installers say of what they have done: pip in a line, uv in a line for each package.
+# The success messages of installers: pip prints one line, uv a line for each package.
 _PIP = re.compile(r"^Successfully installed (.+)$", re.MULTILINE)
 _UV = re.compile(r"^ \+ (\S+)$", re.MULTILINE)
 AT_ONCE = {
@@ -66,7 +66,7 @@ def installing_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
 
 
 def _effect(image: Image, arguments: dict[str, Any]) -> Effect:
-    """Tell a person what would run."""
+    """Show a person the command."""
     installation = image.installation(arguments["packages"])
     return Effect(
         note=f"Runs outside of the sandbox, with your rights and network, and changes {installation.place}:\n"
@@ -115,6 +115,6 @@ def _told(image: Image, shown: str, done: Installed) -> Any:
 
 
 def _spaced(word: str) -> str:
-    """Write name-1.2.3, as pip says it, as name 1.2.3."""
+    """Format name-1.2.3, as pip prints it, as name 1.2.3."""
     name, _, version = word.rpartition("-")
     return f"{name} {version}" if name else word

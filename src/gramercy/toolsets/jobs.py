@@ -1,4 +1,4 @@
-"""What is said about work in the background, and the tool that stops it."""
+"""Texts about background jobs, and the tool that stops one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
 
 JOB = whole("Number of a job to read instead: what is new of its output, its result at the end", minimum=1)
-# Of an answer, what the output of a job and its result may have.
+# The room in an answer for the output of a job, and for its result.
 MOST_PRINTED, MOST_RESULT = LONGEST_ANSWER // 2 - 200, LONGEST_ANSWER // 2
-# Said by the image in every reply; the text about a job says it once, in other words.
+# Every reply of the image says it. The text about a job says it once, in other words.
 UNKEPT = "No state was kept"
 LASTING = "While it runs no state is kept: undo goes back to before it, and ends it."
 STUBBORN = (
@@ -28,20 +28,20 @@ STUBBORN = (
 
 
 def lasting(workshop: Workshop) -> dict[str, Any]:
-    """Describe the argument by which a call asks to go on, where callers may choose how long one takes."""
+    """Describe the argument that starts a background job, where callers may choose a timeout."""
     if workshop.longest_timeout is None:
         return {}
     return {"background": flag("Run it as a job beside later calls, without a time limit")}
 
 
 def check_unlimited(arguments: dict[str, Any]) -> None:
-    """Refuse a time limit for a job: it would be ignored."""
+    """Refuse a timeout for a job: it would be ignored."""
     if "timeout" in arguments:
         raise ImageError("a job has no time limit, so nothing was run: leave out timeout, or background")
 
 
 def begun(workshop: Workshop, reply: Reply) -> Any:
-    """Tell that a job has begun, or why not."""
+    """Report that a job has started, or why it has not."""
     if reply.job is None:
         return workshop.evaluated(reply)
     tools = [
@@ -61,7 +61,7 @@ def begun(workshop: Workshop, reply: Reply) -> Any:
 
 
 def job_text(job: JobInfo) -> str:
-    """Write what is new of a job: its output, its result, how it is."""
+    """Format the news of a job: its output, its result, its state."""
     parts = [_printed(job)]
     if job.reply is not None:
         parts.append(evaluation_text(job.reply, room=MOST_RESULT))

@@ -1,4 +1,4 @@
-"""Find the definitions of Common Lisp text, and the names by which they are told apart."""
+"""Find the definitions of Common Lisp text, and names that distinguish them."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from gramercy.toolsets.outlines import Definition, Language, Lines, Outline, ind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Forms whose own subforms are as good as those at top level.
+# Forms whose subforms count as top-level forms.
 _CONTAINERS = frozenset(
     ("PROGN", "EVAL-WHEN", "LOCALLY", "LET", "LET*", "FLET", "LABELS", "MACROLET", "SYMBOL-MACROLET")
 )
 # Definers whose names do not begin with DEF: those of test libraries.
 _DEFINERS = frozenset({"TEST"})
-# SBCL prints methods so, in backtraces and listings.
+# The words that SBCL prints for methods, in backtraces and listings.
 _METHODS = {"DEFMETHOD": "DEFMETHOD", "METHOD": "DEFMETHOD"}
-# Definers with documentation as the fourth element, and how many elements there are then at least.
+# Definers with documentation as the fourth element, and the least number of elements then.
 _DOCUMENTED = {"DEFUN": 5, "DEFMACRO": 5, "DEFVAR": 4, "DEFPARAMETER": 4, "DEFCONSTANT": 4}
-# Elements of a definition up to its lambda list; methods may have several qualifiers.
+# Elements of a definition up to its lambda list. Methods may have several qualifiers.
 _MOST_ELEMENTS = 8
-# Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
+# Definitions in progn in eval-when in let. Deeper ones no longer count as definitions of the file.
 _DEEPEST = 6
 _DEFINITION = re.compile(r"^\(def", re.MULTILINE)
-# Columns of a tab: Emacs indents Lisp so.
+# The columns of a tab, as Emacs indents Lisp.
 _TAB = 8
-# One missing parenthesis makes one of them; a file that is written so has many.
+# One missing parenthesis causes one suspicion. A file in an unusual style causes many.
 _MOST_SUSPICIONS = 3
 _PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
-# How find_definition puts it: AREA: method (CIRCLE).
+# The form that find_definition prints: AREA: method (CIRCLE).
 _SAID = re.compile(r":? method (?=[:(])", re.IGNORECASE)
 _PACKAGES = re.compile(r"[^\s():|']+::?(?=[^\s:])")
 _PACKAGE_PREFIX = re.compile(r"[^|\\:]*::?(?=.)")
 
 
 class Head(NamedTuple):
-    """How a form begins: its operator, and of a definition the name and what tells methods apart."""
+    """The head of a form: its operator, and for a definition the name and the method's qualifiers."""
 
     operator: str
     written: str = ""
@@ -53,17 +53,17 @@ class Head(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The whole of it as a name."""
+        """The whole head as a name."""
         parts = [self.operator, spelled(self.name), *self.qualifiers]
         if self.specializers is not None:
             parts.append(f"({' '.join(self.specializers)})")
         return f"({' '.join(parts)})"
 
 
-# A call is worked out for the seal, for the question and when it runs, before and after the change each time.
+# Each call parses the text for the seal, for the question and when it runs, both before and after the change.
 @lru_cache(maxsize=4)
 def outline(text: str) -> Outline:
-    """Read a text."""
+    """Parse a text."""
     reading = Reading(text)
     finder = _Finder(reading)
     finder.find(reading.items, reading.comments)
@@ -77,14 +77,14 @@ def outline(text: str) -> Outline:
 
 
 def _suspicions(reading: Reading) -> Iterator[str]:
-    """Tell of definitions in the first column that are inside of another form, which may lack its end."""
+    """Report definitions in the first column inside of another form, whose end may be missing."""
     for item in reading.items:
         if item.start != reading.lines.start(item.start) or item.kind != "open":
             continue
         places = {found.start() for found in _DEFINITION.finditer(reading.text, item.start + 1, item.end)}
         if not places:
             continue
-        # In a string or comment it is no definition.
+        # In a string or comment it is not a definition.
         for kind, start, _ in tokens(reading.text, item.start, item.end):
             if kind == "open" and start in places:
                 yield (
@@ -95,7 +95,7 @@ def _suspicions(reading: Reading) -> Iterator[str]:
 
 
 def _unchecked(reading: Reading, readtable: str) -> list[str]:
-    """Tell what was not looked into."""
+    """Report the parts that were not checked."""
     found = [
         f"line {reading.lines.number(place)}: {macro} is no standard reader macro; what it reads is unchecked"
         for macro, place in reading.unknown.items()
@@ -164,7 +164,7 @@ class _Finder:
         )
 
     def _lead(self, outer: int, ends: dict[int, int]) -> int:
-        """Return where the comments right above begin; a blank line parts them from what they are about."""
+        """Return the start of the comments right above. A blank line separates comments from a definition."""
         if self._text[self._lines.start(outer) : outer].strip():
             return outer
         first = outer
@@ -182,7 +182,7 @@ class _Finder:
 
 
 def _names(head: Head) -> tuple[frozenset[str], str]:
-    """Return the names under which a form is found, and the one that is exact."""
+    """Return the names under which a form is found, and its exact name."""
     if not head.operator:
         return frozenset(), "(…)"
     if not head.name:
@@ -196,7 +196,7 @@ def _names(head: Head) -> tuple[frozenset[str], str]:
 
 
 def head_of(text: str, item: Item) -> Head:
-    """Read how a form begins."""
+    """Parse the head of a form."""
     end = item.end - 1 if item.kind == "open" else item.end
     elements = list(islice(Scan(text).items(item.start + 1, end), _MOST_ELEMENTS))
     if not elements or elements[0].kind != "atom":
@@ -211,13 +211,13 @@ def head_of(text: str, item: Item) -> Head:
 
 
 def _is_documented(operator: str, elements: list[Item]) -> bool:
-    """Tell whether a function or variable has documentation; a string that is all of a body is none."""
+    """Return whether a function or variable has documentation. A string that is the whole body is not."""
     least = _DOCUMENTED.get(operator, len(elements) + 1)
     return len(elements) >= least and elements[3].kind == "string"
 
 
 def _method(text: str, head: Head, elements: list[Item]) -> Head:
-    """Add what tells a method apart from others of the same name."""
+    """Add the parts that distinguish a method from others of the same name."""
     qualifiers: list[str] = []
     for element in elements:
         if element.kind == "open":
@@ -246,7 +246,7 @@ def _specializer(text: str, parameter: Item) -> str:
 
 
 def _name(text: str, element: Item) -> str:
-    """Return the name as written; the first of a list such as (point (:copier nil))."""
+    """Return the name as written. For a list such as (point (:copier nil)) return its first element."""
     written = _squeezed(_written(text, element))
     if element.kind != "open":
         return written
@@ -265,7 +265,7 @@ def _squeezed(written: str) -> str:
 
 
 def spelled(written: str, *, is_keyword: bool = False) -> str:
-    """Return a name as it is compared: without package and marks, in capitals unless it is escaped."""
+    """Normalize a name for comparison: without package and marks, in capitals unless it is escaped."""
     if written.startswith("("):
         inner = " ".join(spelled(part, is_keyword=True) for part in written.strip("()").split())
         return f"({inner})"
@@ -284,9 +284,10 @@ def spelled(written: str, *, is_keyword: bool = False) -> str:
 
 
 def wanted_key(wanted: str) -> str:
-    """Return the key under which a definition is looked up that a caller has named.
+    """Return the lookup key for a definition that a caller has named.
 
-    It may be the name, the beginning of the definition, or a method as SBCL and other tools print it.
+    The name may be the plain name, the beginning of the definition, or a method as SBCL and other tools print
+    it.
     """
     wanted = _SAID.sub(" ", wanted.strip())
     items = list(Scan(wanted).items())
@@ -310,7 +311,7 @@ def wanted_key(wanted: str) -> str:
 
 
 def _printed_method(text: str, elements: list[Item]) -> Head:
-    """Read a method as it is printed: name, qualifiers, and a list of specializers."""
+    """Parse a printed method: name, qualifiers, and a list of specializers."""
     name, *qualifiers, last = elements
     classes = Scan(text).items(last.start + 1, last.end - 1)
     return Head(
@@ -322,15 +323,15 @@ def _printed_method(text: str, elements: list[Item]) -> Head:
 
 
 def _class(written: str) -> str:
-    """Return a specializer as it is compared: without packages and quotes."""
+    """Normalize a specializer for comparison: without packages and quotes."""
     return _PACKAGES.sub("", _squeezed(written)).replace("'", "").upper()
 
 
 def fitted(code: str, indent: str, _text: str) -> str:
-    """Write code as it stands at a column: what is further in by itself stays as it is.
+    """Indent code for a column. Code that is already indented that far stays unchanged.
 
-    Lines that begin inside of a string are never touched. The first line has no indentation: what is before
-    the form in the file stays there.
+    Lines that begin inside of a string are never changed. The first line gets no indentation: the text before
+    the form in the file stays.
     """
     code = code.strip()
     if not indent or _stands_at(code, _width(indent)):
@@ -345,18 +346,18 @@ def fitted(code: str, indent: str, _text: str) -> str:
 
 
 def _width(blanks: str) -> int:
-    """Return the column that blanks at the beginning of a line lead to."""
+    """Return the column after leading blanks."""
     return len(blanks.expandtabs(_TAB))
 
 
 def _moved(line: str, indent: str) -> str:
-    """Return a line further in; its tabs become blanks where they would reach to another column."""
+    """Return a line indented further. Its tabs become blanks where they would reach another column."""
     own = indentation(line)
     return indent + (own.expandtabs(_TAB) if _width(indent) % _TAB else own) + line[len(own) :]
 
 
 def _stands_at(code: str, column: int) -> bool:
-    """Tell whether the lines of code after its first are indented already as they are to be."""
+    """Return whether the lines after the first are already indented for the column."""
     numbers, inside = Lines(code), _lines_in_strings(code)
     items = list(Scan(code).items())
     outer: list[int] = []
@@ -368,7 +369,7 @@ def _stands_at(code: str, column: int) -> bool:
         place = numbers.starts[number - 1] + len(own)
         is_inner = any(item.start < place < item.end for item in items)
         (inner if is_inner else outer).append(_width(own))
-    # What stands beside the first line is at the column itself, and what is inside of a form further in.
+    # Forms beside the first line are at the column itself, and lines inside of a form are further in.
     return min(outer) >= column if outer else min(inner, default=0) > column
 
 

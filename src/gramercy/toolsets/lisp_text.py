@@ -1,7 +1,7 @@
-"""Read Common Lisp text: its objects, and where it cannot be read. Evaluates nothing.
+"""Scan Common Lisp text for its objects and syntax errors. Evaluates nothing.
 
 A scanner of the standard syntax. It knows no packages and no features: both branches of a conditional are
-read, `#.` is not run, and a reader macro of a library is taken for a prefix and named as unchecked.
+read, `#.` is not run, and a reader macro of a library is treated as a prefix and reported as unchecked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ESCAPED = r"\\.|\|(?:[^|\\]++|\\.)*+\|"
 _CONSTITUENTS = rf"""(?:[^{_BLANK}()"';`,|\\]|{_ESCAPED})*+"""
 _ATOM = rf"""(?:[^{_BLANK}()"';`,|\\\#]|{_ESCAPED}){_CONSTITUENTS}"""
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
-# One alternative for each thing that a reader tells apart; what none takes is an escape that does not end.
+# One alternative for each kind of token. Text that matches no alternative is an unfinished escape.
 _TOKEN = re.compile(
     rf"""(?P<space>[{_BLANK}]++)
     |(?P<comment>;[^\n]*+)
@@ -40,14 +40,14 @@ _TOKEN = re.compile(
     |(?P<atom>{_ATOM})""",
     re.VERBOSE | re.DOTALL,
 )
-# Inside of a list nothing of this matters for where the list ends.
+# Inside of a list these do not affect where the list ends.
 _PLAIN = re.compile(rf"(?:[{_BLANK}'`,]++|;[^\n]*+|{_STRING}|{_ATOM})++", re.DOTALL)
 _BLOCK = re.compile(r"#\||\|#")
 _SHEBANG = re.compile(r"#![^\n]*")
 _COLUMN_0 = re.compile(r"^\(", re.MULTILINE)
 _PREFIXES = frozenset({"quote", "prefix", "conditional", "unknown", "bad"})
-# One missing parenthesis is looked for at a time, each over the rest of the text; what comes after the first
-# few mostly follows from them.
+# Missing parentheses are searched one at a time, each over the rest of the text. Later faults mostly follow
+# from the first few.
 _MOST_FAULTS = 10
 # A docstring rarely has more lines that begin with a parenthesis.
 _MOST_TRIES = 20
@@ -68,16 +68,16 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """One pass over a text, and what it has met."""
+    """One pass over a text, and its findings."""
 
     text: str
-    # Outside of all forms.
+    # Comments outside of all forms.
     comments: list[tuple[int, int]] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)
-    # Parentheses without a partner; the open ones from the outermost in.
+    # Parentheses without a partner. The open ones are listed from the outermost inwards.
     unclosed: list[int] = field(default_factory=list)
     surplus: list[int] = field(default_factory=list)
-    # Reader macros of libraries, and the places of #. which is not run.
+    # Reader macros of libraries, and the places of #. forms, which are not run.
     unknown: dict[str, int] = field(default_factory=dict)
     evaluated: list[int] = field(default_factory=list)
 
@@ -90,7 +90,7 @@ class Scan:
                 continue
             outer = start if outer < 0 else outer
             if kind in _PREFIXES:
-                # What stands before the feature of a conditional is no part of the object.
+                # A prefix before the feature of a conditional is not part of the object.
                 is_plain = is_plain and (kind == "conditional" or wanted > 1)
                 wanted += kind == "conditional"
                 continue
@@ -102,7 +102,7 @@ class Scan:
             self.faults.append((outer, "nothing follows what begins here"))
 
     def _tokens(self, position: int, stop: int) -> Iterator[tuple[str, int, int]]:
-        """Read what objects begin with, a list as one; blanks and comments are passed over."""
+        """Yield the first tokens of objects, a list as one token. Blanks and comments are skipped."""
         text = self.text
         if position == 0 and (shebang := _SHEBANG.match(text)):
             position = shebang.end()
@@ -124,7 +124,7 @@ class Scan:
                 yield kind, start, position
 
     def _after_list(self, start: int, position: int, stop: int) -> int:
-        """Return where a list ends whose first parenthesis is at `start`."""
+        """Return the end of the list whose first parenthesis is at `start`."""
         text, stack = self.text, [start]
         while position < stop:
             found = _PLAIN.match(text, position, stop)
@@ -149,7 +149,7 @@ class Scan:
         return stop
 
     def _after_block(self, start: int, position: int, stop: int) -> int:
-        """Return where a block comment ends; they nest."""
+        """Return the end of a block comment. They nest."""
         depth = 1
         for mark in _BLOCK.finditer(self.text, position, stop):
             depth += 1 if mark.group() == "#|" else -1
@@ -178,8 +178,8 @@ def _unended(mark: str) -> str:
 class Reading:
     """The top-level objects of a text, and its faults.
 
-    A form that is not closed is taken to end before the next parenthesis in the first column, where in all
-    Lisp text that is indented the next form begins.
+    An unclosed form is assumed to end before the next parenthesis in the first column: in indented Lisp text
+    the next form begins there.
     """
 
     def __init__(self, text: str) -> None:
@@ -195,7 +195,7 @@ class Reading:
             position = self._read_from(position)
 
     def _read_from(self, position: int) -> int:
-        """Read to the end, or to the form after one that is not closed; return how far."""
+        """Read to the end, or to the form after an unclosed one. Return the position."""
         scan = Scan(self.text, self.comments, unknown=self.unknown, evaluated=self.evaluated)
         for item in scan.items(position):
             if scan.unclosed:
@@ -211,7 +211,7 @@ class Reading:
         return self._recovered(scan.unclosed[0], scan.faults)
 
     def _recovered(self, start: int, faults: list[tuple[int, str]]) -> int:
-        """Tell of a form that is not closed; return where reading goes on."""
+        """Report an unclosed form. Return the position where reading resumes."""
         for following in islice(_COLUMN_0.finditer(self.text, start + 1), _MOST_TRIES):
             piece = Scan(self.text)
             found = list(piece.items(start, following.start()))
@@ -233,7 +233,7 @@ class Reading:
         return len(self.text)
 
     def _content_end(self, end: int) -> int:
-        """Return where the text before an offset ends, without blanks."""
+        """Return the end of the text before an offset, without blanks."""
         return len(self.text[:end].rstrip())
 
     def _tell(self, place: int, message: str, hint: str = "") -> None:
@@ -252,7 +252,7 @@ class Reading:
         )
 
     def _misindented(self, start: int, end: int) -> str:
-        """Tell which list should have ended before a line, by the indentation of that line."""
+        """Describe which list should have ended before a line, by the indentation of that line."""
         stack: list[int] = []
         last = self.lines.number(start)
         for kind, begin, _ in tokens(self.text, start, end):
@@ -271,7 +271,7 @@ class Reading:
         return ""
 
     def _surplus_hint(self, place: int) -> str:
-        """Tell which form may have ended too early, where lines after it are indented as its own."""
+        """Describe which form may have ended too early, where later lines are indented as its own."""
         before = [item for item in self.items if item.end <= place]
         tops = [item for item in before if item.outer == self.lines.start(item.outer)]
         if not tops:
@@ -286,7 +286,7 @@ class Reading:
         )
 
     def _swallowed_hint(self, place: int) -> str:
-        """Tell which earlier string may lack its end, where one goes over the beginning of a form."""
+        """Describe which earlier string may lack its end, where one covers the beginning of a form."""
         for found in re.finditer(_STRING, self.text[:place], re.DOTALL):
             if "\n(" in found.group():
                 line = self.lines.number(found.start())
@@ -295,7 +295,7 @@ class Reading:
 
 
 def tokens(text: str, position: int, stop: int) -> Iterator[tuple[str, int, int]]:
-    """Read the tokens between two offsets, parentheses each as one, blanks and comments left out."""
+    """Yield the tokens between two offsets, each parenthesis as one, without blanks and comments."""
     while position < stop:
         found = _TOKEN.match(text, position, stop)
         if found is None:
@@ -314,7 +314,7 @@ def _beginning(text: str, start: int) -> str:
 
 
 def ends_in_comment(text: str) -> bool:
-    """Tell whether what is written behind a text would be in a comment."""
+    """Return whether text appended to this one would be in a comment."""
     last = text.rpartition("\n")[2]
     if ";" not in last:
         return False
@@ -323,6 +323,6 @@ def ends_in_comment(text: str) -> bool:
 
 
 def string_of(text: str) -> str:
-    """Write a text as a string of Lisp."""
+    """Format a text as a Lisp string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

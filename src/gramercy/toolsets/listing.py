@@ -1,4 +1,4 @@
-"""List the files of a project with their sizes, as deep as fits into an answer, and choose files by globs."""
+"""List the files of a project with their sizes, as deep as an answer allows, and select files by globs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
-# As of every tool here: clients cut longer answers somewhere in the middle.
+# The limit of every tool here: clients cut longer answers somewhere in the middle.
 LONGEST_ANSWER = 7_900
-# A person or a model looks through no more than this.
+# A person or a model does not read more lines.
 MOST_LINES = 250
-# Twenty times what 50,000 files take.
+# Twenty times the duration for 50,000 files.
 LIST_SECONDS = 10.0
-# Some levels of names of 255 bytes each, the most that file systems have.
+# A few levels of names of 255 bytes each, the limit of file systems.
 LONGEST_NAME = 1_000
 # Braces multiply: {a,b}{c,d} are four patterns.
 MOST_GLOBS = 100
-# Environments of Python that are left out, by name; the others are counted.
+# Excluded Python environments that are named. The others are counted.
 MOST_NAMED = 3
 _WILD = frozenset("*?[\\")
 KILOBYTE = 1_000
@@ -61,10 +61,10 @@ def list_files(workspace: Workspace) -> Tool:
 
 
 class Selection:
-    """The files below a directory, or the one file, that fit a glob."""
+    """The files below a directory, or the one file, that match a glob."""
 
     def __init__(self, workspace: Workspace, path: str | None, glob: str | None) -> None:
-        # Not `path or TOP`: a place knows what rules withhold, and an empty text may be one.
+        # Not `path or TOP`: a place knows the names that rules withhold, and a place may be an empty text.
         place = workspace.place(TOP if path is None else path)
         self.root = workspace.root
         self.parts = place.parts
@@ -74,18 +74,18 @@ class Selection:
         self._glob = Glob(glob) if glob else None
         self._only = None
         if place.found is None or not stat.S_ISDIR(place.found.st_mode):
-            # Whether it exists and is a file is told as read_file does.
+            # This reports a missing file, or something that is not a file, as read_file does.
             workspace.data(place)
             *folders, self._only = self.parts
             self.parts = tuple(folders)
 
     @property
     def path(self) -> str:
-        """The directory, or the file, from the root of the project."""
+        """The directory or the file, relative to the root of the project."""
         return "/".join([*self.parts, *([self._only] if self._only else [])])
 
     def folders(self, tally: Tally) -> Generator[Folder]:
-        """Give the directories; of one file its own."""
+        """Yield the directories. For a single file, yield its own."""
         try:
             if self._only is None:
                 yield from walk(self.root, self.parts, tally)
@@ -93,18 +93,18 @@ class Selection:
                 with places.directory(self.root, self.parts) as descriptor:
                     yield Folder(descriptor, "".join(f"{part}/" for part in self.parts), [self._only])
         except OSError as error:
-            # Only the directory to begin with: others are counted.
+            # Only the first directory raises an error. Others are counted.
             where = self.path or "the project"
             raise WorkspaceError(f"{where} cannot be read: {reason_of(error)}") from None
 
     def files(self, tally: Tally) -> Iterator[tuple[Folder, str]]:
-        """Give the files that fit, each with its open directory."""
+        """Yield the matching files, each with its open directory."""
         for folder in self.folders(tally):
             for name in self.fitting(folder):
                 yield folder, name
 
     def fitting(self, folder: Folder) -> Sequence[str]:
-        """Return the files of a directory that fit the glob, from the root or from where the list begins."""
+        """Return the files of a directory that match the glob, relative to the root or to the start."""
         names: list[str] = folder.files
         if self._glob is not None:
             start = sum(len(part) + 1 for part in self.parts)
@@ -117,12 +117,12 @@ class Selection:
 
     @property
     def told_withheld(self) -> str:
-        """Say how many files rules keep from being read; nothing where there are none."""
+        """Say how many files are withheld by rules. Empty where there are none."""
         return f"{counted(self.withheld, 'file')} withheld by rules" if self.withheld else ""
 
 
 class Glob:
-    """A pattern of git, with {a,b} for either and ! for all but; a directory means all that is in it."""
+    """A git pattern, with {a,b} for alternatives and ! for negation. A directory selects all files in it."""
 
     def __init__(self, glob: str) -> None:
         self._is_negated = glob.startswith("!")
@@ -134,7 +134,7 @@ class Glob:
         self._rules = Rules(os.fsencode("\n".join(escaped)))
 
     def fitting(self, names: list[str], *folders: str) -> list[str]:
-        """Return the names that fit in a directory, of which the path may begin at several places."""
+        """Return the matching names in a directory. Its path may be relative to several places."""
         if any(folder.startswith(self._folders) for folder in folders):
             return [] if self._is_negated else names
         found = {name for folder in dict.fromkeys(folders) for name in self._rules.chosen(names, folder)}
@@ -157,19 +157,19 @@ def _unbraced(glob: str) -> list[str]:
 
 
 def shown_name(path: str) -> str:
-    """Return a path as one line that hides nothing, whole unless it would fill an answer."""
+    """Return a path on one line with hidden characters escaped, in full unless it would fill an answer."""
     return reveal_line(cut(path, LONGEST_NAME))
 
 
 def told_environments(tally: Tally) -> str:
-    """Say which environments of Python were left out, and how to see one."""
+    """List the Python environments that were excluded, and say how to see one."""
     names = listed([*map(shown_name, tally.environments)], MOST_NAMED, counts=True)
     return f"without the Python environment {names}: name it as path to look into it"
 
 
 @dataclass(slots=True)
 class _Node:
-    """A directory of the list: what is in it, and how much is below it."""
+    """A directory of the list: its entries, and the totals below it."""
 
     path: str
     files: list[tuple[str, str]] = field(default_factory=list)
@@ -203,7 +203,7 @@ def _list(selection: Selection, depth: int | None) -> str:
 
 
 def _tree(selection: Selection, tally: Tally) -> tuple[_Node, int, bool]:
-    """Return the directories with what is in them, how many have files, and whether time was too short."""
+    """Return the directories with their entries, how many have files, and whether the time ran out."""
     until = monotonic() + LIST_SECONDS
     nodes: dict[str, _Node] = {}
     top = None
@@ -251,7 +251,7 @@ def _target(folder: Folder, name: str) -> str:
 
 
 def _lines(top: _Node, depth: int | None, room: int) -> list[str]:
-    """Write the list as deep as fits; at least the first level, of which some may be counted."""
+    """Format the list as deep as fits: at least the first level, of which some entries may be counted."""
     best: list[str] | None = None
     deepest, level = depth or 1_000, 1
     while level <= deepest:
@@ -280,7 +280,7 @@ def _cut(lines: list[str], room: int) -> list[str]:
 
 
 def _level(node: _Node, levels: int) -> Iterator[str]:
-    """Give the lines of a directory, those below it as deep as asked for."""
+    """Yield the lines of a directory, and of those below it up to a depth."""
     for name, size in node.files:
         yield f"{shown_name(node.path + name)}  {size}"
     for below in node.below:
@@ -291,7 +291,7 @@ def _level(node: _Node, levels: int) -> Iterator[str]:
 
 
 def sized(count: int) -> str:
-    """Write a number of bytes in short."""
+    """Format a number of bytes."""
     amount, unit = float(count), "B"
     for larger in ("KB", "MB", "GB"):
         if amount < KILOBYTE:

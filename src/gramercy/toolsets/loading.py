@@ -1,7 +1,7 @@
-"""Load a file into an image, on request or right after it was written, and tell the result.
+"""Load a file into an image, on request or right after it was written, and report the result.
 
-A file that was written without being loaded is told of where the image has loaded it before: what runs is
-what was loaded, until an evaluation takes up the edit.
+When a file was written without being loaded, and an image has loaded it before, the answer says so: the image
+runs the loaded version until an evaluation picks up the edit.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from gramercy.toolsets.workspace import Workspace
 
 SPOKEN = {"sbcl": "Lisp", "python": "Python"}
-# What was defined is mostly what is in the file: its first names show that it was the right one.
+# The definitions are mostly those of the file. The first names show that it was the right one.
 MOST_CHANGES = 12
 FEW_CHANGES = 3
 LONGEST_CHANGES = 1_500
-# What SBCL says when a form of a file fails, and the frames of what loads a file.
+# SBCL's message when a form of a file fails, and the frames of the loader.
 FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
 LOADER = re.compile(r"\d: (?:ASDF and )?the loader$|import_module\(name=")
-# A script may run as long as it wants in the terminal; here the image's own limit holds.
+# In a terminal a script may run as long as it wants. Here the image's own timeout holds.
 SCRIPT = '__import__("runpy").run_path({path!r}, run_name="__main__") and None'
-# Callers of what a file has redefined are compiled again in both cases.
+# Callers of redefined functions are recompiled in both cases.
 WHOLE = "(load {})\n(gramercy:refresh)"
 CHANGES_OF = "(gramercy:load-changes {})"
 LISP_SUFFIXES = (".lisp", ".lsp", ".cl")
 GOES_ON = "The image goes on with what it has loaded of this file: load true takes the change up."
-# How a reply begins what it says of edited files.
+# The beginning of a reply about edited files.
 FAILED = "The module stays as it was: "
 EDITED = ("took up ", FAILED, "changed since it was loaded: ")
 # The argument of the tools that write a file.
@@ -54,7 +54,7 @@ LOAD = flag("Load it too")
 
 
 def check_loadable(arguments: Mapping[str, Any]) -> None:
-    """Refuse to load what is neither Lisp nor Python, before anything is written."""
+    """Refuse to load a file that is neither Lisp nor Python, before anything is written."""
     if arguments.get("load"):
         from gramercy.toolsets.rewriting import language_of
 
@@ -62,7 +62,7 @@ def check_loadable(arguments: Mapping[str, Any]) -> None:
 
 
 def state_for_load(workshop: Workshop, arguments: Mapping[str, Any]) -> str:
-    """Name the state of the image into which the file would be loaded; nothing where it would not be."""
+    """Name the state of the image that would load the file. Empty if the file would not be loaded."""
     if not arguments.get("load"):
         return ""
     from gramercy.toolsets.rewriting import language_of
@@ -72,7 +72,7 @@ def state_for_load(workshop: Workshop, arguments: Mapping[str, Any]) -> str:
 
 
 def after_writing(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> str | ToolOutput:
-    """Load the file that was written, where that was asked for, and tell the result."""
+    """Load the written file, if the call asked for it, and report the result."""
     if not arguments.get("load"):
         return _told_of_old_code(workshop, arguments["path"])
     from gramercy.toolsets.rewriting import language_of
@@ -83,15 +83,15 @@ def after_writing(workshop: Workshop, workspace: Workspace, arguments: Mapping[s
         return f"It was not loaded: there is no image of {language}."
     load = _load_python if language == "Python" else _load_lisp
     told = load(workshop, workspace, image, arguments)
-    # One call, and one step of undo.
+    # Both are one call, and one step of undo.
     workspace.note_load(image.name, image.changed_at())
     return told
 
 
 def with_load(done: str, more: str | ToolOutput, file: str) -> Any:
-    """Return the result of a call that has written a file: what it did, and the result of loading it.
+    """Return the result of a call that has written a file: its effect, and the result of the load.
 
-    A load that failed is a failure of the call, although the file stays written.
+    A failed load is a failure of the call, although the file stays written.
     """
     facts = facts_of(more) or RunFacts()
     facts = structs.replace(facts, files=(file, *facts.files))
@@ -101,7 +101,7 @@ def with_load(done: str, more: str | ToolOutput, file: str) -> Any:
 
 
 def _told_of_old_code(workshop: Workshop, path: RealPlace) -> str:
-    """Tell what the image runs of a file, if it has loaded it; nothing is started or waited for."""
+    """Describe the loaded version of a file, if the image has loaded it. Nothing is started or awaited."""
     suffix = PurePath(path.name).suffix.lower()
     if suffix == ".py":
         return _told_of_old_module(workshop, path)
@@ -109,23 +109,23 @@ def _told_of_old_code(workshop: Workshop, path: RealPlace) -> str:
 
 
 def _told_of_old_forms(workshop: Workshop, path: RealPlace) -> str:
-    """Say that an image of Lisp goes on with what it has loaded of a file; nothing where no form differs."""
+    """Say that a Lisp image keeps its loaded version of a file. Empty where no form differs."""
     answers = _asked(workshop, "sbcl", "loaded_file", path)
     return GOES_ON if any(answer.data.get("behind") is True for answer in answers) else ""
 
 
 def _told_of_old_module(workshop: Workshop, path: RealPlace) -> str:
-    """Tell what the image runs of a Python file, if it has loaded it; nothing is started or waited for."""
+    """Describe the loaded version of a Python file, if any. Nothing is started or awaited."""
     for answer in _asked(workshop, "python", "loaded_from", path):
         name = str(answer.data.get("module", ""))
-        # The word of a process that runs evaluated code: a name, or nothing.
+        # The answer comes from a process that runs evaluated code. Accept nothing but a module name.
         if all(part.isidentifier() for part in name.split(".")):
             return f"{name} is loaded from it: {_fate(answer.data)}."
     return ""
 
 
 def _asked(workshop: Workshop, language: str, question: str, path: RealPlace) -> Iterator[Answer]:
-    """Ask the idle images of a language about a file; give the answers that are no failures."""
+    """Ask the idle images of a language about a file. Yield the successful answers."""
     for image in map(workshop.source.get, workshop.source.handles()):
         view = image.look()
         if view.language == language and view.state == "idle":
@@ -144,8 +144,8 @@ def _fate(data: Mapping[str, Any]) -> str:
 def _load_lisp(
     workshop: Workshop, workspace: Workspace, image: Image, arguments: Mapping[str, Any]
 ) -> str | ToolOutput:
-    """Load what has changed in a Lisp file that was just written, whose image speaks Lisp."""
-    # Found anew: the file that was written is another one by now.
+    """Load the changes of a Lisp file that was just written, into an image that speaks Lisp."""
+    # Resolve it again: the written file is a new one.
     given = {"path": arguments["path"].name, "changes": True}
     return _with_loaded(workshop, image, given, image.run(loading(image, workspace, given)))
 
@@ -153,7 +153,7 @@ def _load_lisp(
 def _load_python(
     workshop: Workshop, workspace: Workspace, image: Image, arguments: Mapping[str, Any]
 ) -> str | ToolOutput:
-    """Let the image take up a Python file that was just written; the file stays written in any case."""
+    """Let the image pick up a Python file that was just written. The file stays written in any case."""
     given = {"path": arguments["path"].name}
     work = loading(image, workspace, given)
     reply = image.run(TakeUp(work.text))
@@ -169,7 +169,7 @@ def _load_python(
 def _with_loaded(
     workshop: Workshop, image: Image, given: dict[str, Any], reply: Reply
 ) -> TextWithFacts | ToolOutput:
-    # The caller knows the file: of more than a few names the number is enough.
+    # The caller knows the file: for more than a few names the number is enough.
     result = loaded_text(reply, given, workshop, most=FEW_CHANGES)
     facts = facts_of_reply(image, reply)
     return with_facts(result, facts) if isinstance(result, ToolOutput) else TextWithFacts(result, facts)
@@ -192,7 +192,7 @@ def loading(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> Wo
         raise ImageError(
             f"{path} is {language}, and {image.name} is an image of {spoken}: name another image"
         )
-    # Refuses what is no text, not there, or not what was approved, in its own words.
+    # Refuses, in its own words, a file that is not text, is missing, or is not the approved one.
     workspace.check_sealed(path, workspace.read(path).digest)
     place = path.absolute
     if language == "Lisp":
@@ -205,10 +205,10 @@ def loading(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> Wo
 def loaded_text(
     reply: Reply, arguments: dict[str, Any], workshop: Workshop, *, most: int = MOST_CHANGES
 ) -> Any:
-    """Tell the result of loading a file: the verdict first, what it defined, and what else there is."""
+    """Describe the result of a load: the verdict first, then its definitions, then the rest."""
     path, verb = arguments["path"], "Ran" if arguments.get("as_script") else "Loaded"
     defined = _defined(reply, most)[:LONGEST_CHANGES]
-    # What was loaded as a system is in no history, so that nothing reads on in it.
+    # A load of a system is not in the history, so no tool can page through it.
     can_read_on = workshop.has("read_output") and reply.system is None
     rest = told(_without_loader(reply), can_read_on=can_read_on, room=ROOM - LONGEST_CHANGES - len(path))
     if reply.error is not None or not reply.ok:
@@ -224,7 +224,7 @@ def loaded_text(
 
 
 def _without_loader(reply: Reply) -> Reply:
-    """Leave out the frames of the function that loads."""
+    """Remove the frames of the loader."""
     if reply.error is None:
         return reply
     frames = reply.error.backtrace
@@ -233,13 +233,13 @@ def _without_loader(reply: Reply) -> Reply:
 
 
 def _defined(reply: Reply, most: int) -> str:
-    """List what was defined, by what happened to it."""
-    # A reload of a Python module sets __doc__ and its like anew.
+    """List the definitions, grouped by how they changed."""
+    # A reload of a Python module sets __doc__ and the like anew.
     told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
     for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
-        # A file that is loaded again redefines all that it has: what is new matters more.
+        # A file that is loaded again redefines all its names. New names matter more.
         shown = FEW_CHANGES if how == "redefined" and len(names) > most // 2 else most
         parts.append(f"{how.capitalize()}: {listed(names, shown, counts=True)}.")
     return "\n".join(parts)

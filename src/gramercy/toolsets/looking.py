@@ -1,6 +1,6 @@
-"""Tools that find definitions, methods, documentation and systems, as the image itself knows them.
+"""Tools that find definitions, methods, documentation and systems, as the image knows them.
 
-They run no code of the user's.
+They run no user code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
-# How images call the error about a name that they do not have.
+# The names of errors about an unknown name.
 NOT_KNOWN = ("NOT-FOUND", "NameError", "ModuleNotFoundError")
 
 
@@ -43,7 +43,7 @@ def _question(name: str) -> Callable[[Image, dict[str, Any]], Any]:
 
 
 def _found(workshop: Workshop, answer: Answer) -> Any:
-    """Return the answer; where a name is not known, say that it may only not be loaded."""
+    """Return the answer. For an unknown name, add that it may only not be loaded."""
     if answer.error is None or not answer.error.type.endswith(NOT_KNOWN) or not workshop.has("search_files"):
         return answered(answer)
     told = f"{fault_text(answer.error)}\nThe image knows only what is loaded; search_files looks into files."
@@ -128,7 +128,7 @@ def _documented(answer: Answer) -> Any:
     return f"{answered(answer, LONGEST_ANSWER - len(page) - 2)}\n\n{page}"
 
 
-# Where a copy of the HyperSpec may lie. Debian has none, only a package that fetches one.
+# Variables that name a copy of the HyperSpec. Debian has only a package that fetches one.
 HYPERSPEC_VARIABLES = ("CLHS_ROOT", "HYPERSPEC_ROOT")
 HYPERSPEC_PLACES = (
     "/usr/share/doc/hyperspec",
@@ -139,17 +139,17 @@ HYPERSPEC_PLACES = (
     "~/quicklisp/dists/quicklisp/software/clhs-*/HyperSpec-*/HyperSpec",
 )
 INDEX = "Data/Map_Sym.txt"
-# Characters of a page: its syntax and description, mostly.
+# Characters of a page: mostly its syntax and description.
 LONGEST_PAGE = 4_000
 
 
 def standard_page(symbol: str) -> str:
-    """Return what the HyperSpec says about a symbol of the standard, or that there is none here."""
+    """Return the HyperSpec page of a standard symbol, or a note that there is no copy here."""
     root = _hyperspec()
     if root is None:
         return f"HyperSpec: no copy was found here; {HYPERSPEC_VARIABLES[0]} may name its directory."
     lines = (root / INDEX).read_text(encoding="latin-1").splitlines()
-    # A name, and in the next line its page as seen from the folder of the index.
+    # The index has a name, and in the next line its page relative to the folder of the index.
     places = dict(zip(lines[::2], lines[1::2], strict=False))
     place = places.get(symbol)
     if place is None:
@@ -181,7 +181,7 @@ def _hyperspec() -> Path | None:
 
 
 def _page_text(source: str) -> tuple[str, str]:
-    """Return the title and the text of a page of HTML: tags go, and a run of blank lines becomes one."""
+    """Return the title and the text of an HTML page, without tags and repeated blank lines."""
     # Its table of names is large, and few servers need it.
     from html import unescape
 

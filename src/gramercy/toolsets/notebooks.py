@@ -1,6 +1,6 @@
-"""A notebook of Jupyter as text to read: its cells by number, with outputs in short.
+"""A Jupyter notebook as readable text: its cells by number, with shortened outputs.
 
-The file itself is JSON, and is what editing tools work on. Nothing in it is trusted to have a known shape.
+The file itself is JSON, and the editing tools work on that. No part of it is trusted to have a known shape.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import msgspec
 
 from gramercy.text import counted
 
-# What a refusal of an edit says where its text may come from the view.
+# Part of a refused edit, where its text may come from this view.
 VIEWED = "read_file shows a notebook as cells: the text of the file itself is JSON. "
-# Of each output: enough to see what it is. The cell can be run again for more.
+# Limits of each output, enough to recognize it. The cell can be run again for more.
 MOST_LINES, MOST_CHARACTERS = 12, 800
 _TEXT = "text/plain"
 
 
 def cells_of(text: str) -> list[Any] | None:
-    """Return the cells of a notebook; None where the text is not one of format 4, which has them."""
+    """Return the cells of a notebook, None where the text is not a notebook of format 4."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -29,7 +29,7 @@ def cells_of(text: str) -> list[Any] | None:
 
 
 def view(cells: list[Any], exact: str) -> str:
-    """Write the cells one below the other, after a line that says so and how to get the `exact` text."""
+    """Format the cells, after a line that says so and how to get the `exact` text."""
     count = counted(len(cells), "cell")
     head = f"[A view of {count}, outputs shortened: the file is JSON, and edits are made of that{exact}.]\n"
     return head + "\n".join(_cell(number, cell) for number, cell in enumerate(cells, 1))
@@ -64,7 +64,7 @@ def _output(output: Any) -> str:
 
 
 def _joined(value: Any) -> str:
-    """Return a text, which a notebook may keep line by line."""
+    """Return a text. A notebook may keep it as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""

@@ -1,6 +1,6 @@
-"""Images that callers open: each under a handle that cannot be guessed, its owner's alone, closed when idle.
+"""Images that callers open: each has an unguessable handle, belongs to its caller, and is closed when idle.
 
-The handle is not tied to a connection: the same caller may go on in another one.
+The handle is not tied to a connection: the same caller may use it in another one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
 
-# For each caller; an image with its checkpoints takes some hundred megabytes.
+# For each caller. An image with its checkpoints takes some hundred megabytes.
 MOST_OPEN = 8
-# Long enough for a person to come back from a meeting; an image holds memory while it waits.
+# Long enough for a person to return from a meeting. A waiting image holds memory.
 IDLE_SECONDS = 3600.0
-# 96 bits: a handle is what keeps another caller's image apart, so it must not be guessed.
+# 96 bits: only the handle protects an image from other callers, so it must not be guessable.
 HANDLE_OCTETS = 12
 
 
@@ -46,9 +46,9 @@ def _works(image: Image) -> bool:
 
 
 class OpenedImages:
-    """A source of the images that every caller shares, and of those that single callers open.
+    """A source of the images that all callers share, and of those that single callers open.
 
-    Each caller may have a number of images open; one that was not used for long is closed.
+    The number of open images per caller is limited, and idle ones are closed.
     """
 
     accepts_more = True
@@ -69,7 +69,7 @@ class OpenedImages:
         self._opened: dict[str, OpenedImage] = {}
 
     def get(self, handle: str | None = None) -> Image:
-        """Return the image of that handle; what belongs to another caller is not there."""
+        """Return the image of that handle. A handle of another caller is unknown."""
         self.close_idle()
         if handle is None or handle in self._shared.handles():
             return self._shared.get(handle)
@@ -80,7 +80,7 @@ class OpenedImages:
         return self._shared.handles()
 
     def own_handles(self) -> list[tuple[str, str]]:
-        """List the handles of the present caller, with their languages."""
+        """List the handles of the current caller, with their languages."""
         self.close_idle()
         owner = current_call().principal
         with self._lock:
@@ -89,7 +89,7 @@ class OpenedImages:
             ]
 
     def open(self, language: str) -> str:
-        """Open an image for the present caller and return its handle."""
+        """Open an image for the current caller and return its handle."""
         self.close_idle()
         owner = current_call().principal
         handle = f"{language}-{secrets.token_urlsafe(HANDLE_OCTETS)}"
@@ -103,7 +103,7 @@ class OpenedImages:
         return handle
 
     def close(self, handle: str) -> None:
-        """End an image of the present caller."""
+        """End an image of the current caller."""
         if handle in self._shared.handles():
             raise ImageError(
                 f"{handle} is there for everybody and cannot be closed: reset-session empties it"
@@ -112,7 +112,7 @@ class OpenedImages:
         self._end(handle)
 
     def close_idle(self) -> None:
-        """End the images that were not used for long, and in which no job runs."""
+        """End the images that were idle for too long and run no job."""
         now = monotonic()
         with self._lock:
             idle = [
@@ -147,7 +147,7 @@ class OpenedImages:
 
 def opened_image_tools(images: OpenedImages) -> list[Tool]:
     """Make the three tools that open, list and close images."""
-    # The handle is what these are about, so none of them takes one to act on besides.
+    # These tools take a handle as their subject, so they need no image argument.
     workshop = Workshop(_Nothing())
     handle = text("Handle of the image, as open_image returned it", minLength=1)
     return [
@@ -191,7 +191,7 @@ class _Nothing:
     """A source for tools that act on no image."""
 
     def get(self, handle: str | None = None) -> Any:
-        """Return nothing: these tools need no image."""
+        """Return None: these tools need no image."""
         del handle
 
     def handles(self) -> list[str]:
@@ -199,7 +199,7 @@ class _Nothing:
         return []
 
 
-# For programs; all that the text says.
+# The same facts as in the text, for programs.
 IMAGES = array_of(
     "images", handle={"type": "string"}, language={"type": "string"}, is_own={"type": "boolean"}
 )

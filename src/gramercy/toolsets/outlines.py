@@ -1,4 +1,4 @@
-"""What is defined where in a source text: the common shape of what the readers of each language find.
+"""An outline of a source text: the common result of the readers of each language.
 
 They read text and evaluate nothing. Offsets count characters from 0, lines and columns from 1.
 """
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# The twenty names of a list fit into an error of 4,000 characters, as long as the guard lets one be.
+# Twenty names of a list fit into an error of 4,000 characters, the limit of the guard.
 LONGEST_NAME = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition, or another top-level form, and where it stands.
+    """A definition, or another top-level form, and its place.
 
-    The form itself is from `start` to `end`. What belongs to it begins at `outer` (decorators, conditionals
-    such as `#+sbcl`), and the comments right above it at `lead`. `exact` names it where `name` is not enough.
-    `keys` are the names under which it is found, `weak_keys` those that count when nothing has the name as a
-    key. `parent` is the name of what it is defined in; `is_alone` tells that its lines hold nothing else.
+    The form itself is from `start` to `end`. Its decorators or conditionals such as `#+sbcl` begin at
+    `outer`, and the comments right above it at `lead`. `exact` names it where `name` is ambiguous. `keys` are
+    the names under which it is found. `weak_keys` count only when no definition has the name as a key.
+    `parent` is the name of the enclosing definition. `is_alone` tells that its lines hold nothing else.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong at a place; `hint` tells where the cause may be."""
+    """A fault at a place. `hint` says where the cause may be."""
 
     line: int
     column: int
@@ -62,8 +62,8 @@ class Fault:
 class Outline:
     """The definitions of a text in their order, the number of its top-level forms, and its faults.
 
-    `unchecked` is what was not looked into, such as reader macros of libraries; `suspicions` are what can be
-    read but was hardly meant.
+    `unchecked` lists parts that were not checked, such as reader macros of libraries. `suspicions` lists text
+    that can be parsed but was hardly meant.
     """
 
     definitions: list[Definition] = field(default_factory=list)
@@ -74,18 +74,18 @@ class Outline:
 
 
 class Lines:
-    """The lines of a text by number, and the numbers of offsets."""
+    """The lines of a text by number, and the line numbers of offsets."""
 
     def __init__(self, text: str) -> None:
         self.all = lines(text)
         self.starts = [0, *accumulate(map(len, self.all))]
 
     def number(self, offset: int) -> int:
-        """Return the number of the line that an offset is in; the end of the text is in the last line."""
+        """Return the line number of an offset. The end of the text is in the last line."""
         return min(bisect_right(self.starts, offset), max(1, len(self.all)))
 
     def start(self, offset: int) -> int:
-        """Return where the line begins that an offset is in."""
+        """Return the start of an offset's line."""
         return self.starts[self.number(offset) - 1]
 
     def place(self, offset: int) -> tuple[int, int]:
@@ -100,12 +100,12 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What is known about texts in a language.
+    """The functions for texts in a language.
 
-    `outline` reads a whole text and `part` a piece of one. `key` makes of the name that a caller gives a key
-    of definitions. `fitted` writes code as it stands behind an indentation in a file: it takes the code, the
-    indentation, and the text of the file. `comment` begins a comment; `gap` is the number of blank lines
-    between definitions, at top level and further in, where a file does not tell.
+    `outline` reads a whole text and `part` a piece of one. `key` turns the name that a caller gives into a
+    key of definitions. `fitted` indents code for its place in a file: it takes the code, the indentation, and
+    the text of the file. `comment` begins a comment. `gap` is the number of blank lines between definitions,
+    at top level and further in, where a file does not show it.
     """
 
     name: str
@@ -118,10 +118,10 @@ class Language:
 
 
 def indentation(line: str) -> str:
-    """Return the blanks that a line begins with."""
+    """Return the leading blanks of a line."""
     return line[: len(line) - len(line.lstrip(" \t\f"))]
 
 
 def shortened(name: str) -> str:
-    """Return a name that fits into a list of names."""
+    """Return a name short enough for a list of names."""
     return cut(name, LONGEST_NAME)

@@ -1,7 +1,7 @@
-"""Find where a path of a call really leads, once: step by step through descriptors from the project's own.
+"""Resolve a path of a call once: step by step through descriptors from the project's own.
 
-A link is read and resolved here, never followed by the kernel. The tool reads and writes by the
-open directory and the last name, so that what was judged, shown and sealed is what is opened.
+A link is read and resolved here, never followed by the kernel. The tool reads and writes by the open
+directory and the last name, so the opened file is the one that was judged, shown and sealed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     from gramercy.tools.tool import Place
 
-# Well below PATH_MAX (4096 bytes), which the project's own path takes a part of.
+# Well below PATH_MAX (4096 bytes), which includes the project's own path.
 LONGEST_PATH = 2_000
-# As many as Linux follows for one path.
+# The limit of Linux for one path.
 MOST_LINKS = 40
-# Directories on the way: each keeps a descriptor open, of which a process has 1,024 on many systems.
+# Directories on the way. Each keeps a descriptor open, and many systems allow a process 1,024.
 DEEPEST = 200
 GIT = ".git"
 # The name of the project directory itself.
 TOP = "."
-# What Linux answers when a step is a link or a file.
+# The errors of Linux when a step is a link or a file.
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 _STEP = places.DIRECTORY | os.O_NOFOLLOW
-# Tools that show files and tools that write them, each with its path argument and its categories: what a rule
-# says about a path of one holds for the others.
+# Tools that show files and tools that write them, each with its path argument and its categories. A rule
+# about a path of one tool holds for the others.
 READERS = {
     "read_file": ("path", ("buffer",)),
     "read_buffer": ("buffer", ("buffer",)),
@@ -54,15 +54,15 @@ WRITERS = {
     "edit_definition": ("path", ("filesystem",)),
     "propose_file_edit": ("path", ("diff",)),
 }
-# They show what is in a file when they fail; a rule about them is not one about reading.
+# These show a file's content when they fail, but a rule about them is not a rule about reading.
 ALSO_READ = ("load_file", "edit_file", "edit_definition", "propose_file_edit")
 
 
 class Opened:
     """A descriptor of a directory, closed when the last place in it is gone.
 
-    Not closed by hand: a call that was given up may still run on a thread, and the number must not mean
-    another directory to it.
+    It is not closed explicitly: a cancelled call may still run on a thread, and its number must not come to
+    mean another directory.
     """
 
     __slots__ = ("descriptor",)
@@ -76,11 +76,11 @@ class Opened:
 
 
 class RealPlace(str):
-    """A path as it was given, with where it really leads in the project.
+    """A path as it was given, with its real place in the project.
 
-    `folder` is the nearest directory above that is there, open, `missing` the directories below it that are
-    not, and `last` the name in them, empty for the project itself. `found` is the state of that name, None
-    where nothing was there. `sealed` is the state of the file that an approval was given for.
+    `folder` is the nearest existing directory above, open. `missing` lists the missing directories below it,
+    and `last` is the name in them, empty for the project itself. `found` is the state of that name, None
+    where there was nothing. `sealed` is the state of the file that an approval was given for.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class RealPlace(str):
     _control: str | None
 
     def __new__(cls, given: str, root: str, name: str, via: tuple[str, ...] = ()) -> Self:
-        """Make the place of a real name; `via` are the names of links that led there."""
+        """Make the place of a real name. `via` are the names of links that led there."""
         made = super().__new__(cls, given)
         made.root, made.name, made._via = root, name, via
         made.folder, made.missing, made.found, made.sealed, made.withheld = None, (), None, None, None
@@ -111,7 +111,7 @@ class RealPlace(str):
         return made
 
     def __format__(self, spec: str) -> str:
-        """Return the path as given for a message, on one line that hides nothing."""
+        """Return the path as given for a message, on one line with hidden characters escaped."""
         return format(reveal_line(str(self)), spec)
 
     @property
@@ -126,13 +126,13 @@ class RealPlace(str):
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every way to write it that a rule may mean: the real name, the text as given, links on the way."""
+        """Every spelling that a rule may mean: the real name, the text as given, links on the way."""
         real = () if self.trouble else (self.name, self.absolute)
         return tuple(dict.fromkeys((*real, str(self), *self._via)))
 
     @property
     def identity(self) -> str:
-        """What an approval is tied to: the name, the directory that has it, and the file itself."""
+        """The identity for an approval: the name, its directory, and the file itself."""
         if self.folder is None:
             return f"{self} cannot be used: {self.trouble}"
         above, own = os.fstat(self.folder.descriptor), self.found
@@ -141,7 +141,7 @@ class RealPlace(str):
 
     @property
     def control(self) -> str:
-        """Who reads the file for something to run, under its real name or that of a link; else empty."""
+        """The program that reads commands from the file, by its real name or that of a link. Else empty."""
         if self._control is None:
             tell = reader_of if self.trouble else partial(reader_in, self.root)
             self._control = next(filter(None, map(tell, (self.name, *self._via))), "")
@@ -149,14 +149,14 @@ class RealPlace(str):
 
     @property
     def hidden_control(self) -> str:
-        """Who runs the file behind a link whose own name does not tell that; else ""."""
+        """The program that runs the file behind a link whose own name does not tell that. Else ""."""
         if any(map(reader_of, self._via)):
             return reader_of(self.name)
         return reader_in(self.root, self.name)
 
     @property
     def shown(self) -> str:
-        """The real name on one line that hides nothing."""
+        """The real name on one line with hidden characters escaped."""
         return reveal_line(self.name)
 
     @property
@@ -165,7 +165,7 @@ class RealPlace(str):
         return f"{self} (which is {self.shown})" if self.is_link else f"{self}"
 
     def beside(self, name: str) -> RealPlace:
-        """Return the place of another real name of the same project; nothing is opened for it."""
+        """Return the place of another real name of the same project. Nothing is opened for it."""
         return RealPlace(name, self.root, name)
 
     def unopened(self) -> RealPlace:
@@ -185,15 +185,15 @@ class RealPlace(str):
         return os.listdir(own.descriptor)  # noqa: PTH208 - of a descriptor
 
     def without_withheld(self, names: list[str], above: str) -> list[str]:
-        """Return the names in a directory that no rule withholds; `above` is its name with a slash."""
+        """Return the names in a directory that no rule withholds. `above` is its name with a slash."""
         is_withheld = self.withheld
         return sorted(name for name in names if is_withheld is None or not is_withheld(above + name))
 
     @contextlib.contextmanager
     def opened(self, *, create: bool = False) -> Iterator[int]:
-        """Give the directory that has the last name; `create` makes what is missing, else it is an error.
+        """Yield the directory of the last name. A missing directory is an error unless `create` is true.
 
-        Directories that were made are removed again when nothing was put into them.
+        Created directories are removed again when nothing was put into them.
         """
         assert self.folder is not None  # noqa: S101 - only what was found is opened; this tells mypy
         current, made = self.folder, []
@@ -221,12 +221,12 @@ def declared(
     default: Callable[[], str | None] = lambda: None,
     walks: bool = False,
 ) -> Paths:
-    """Declare the path argument of one of the tools above; `default` gives the path of a call without one."""
+    """Declare the path argument of one of the tools above. `default` gives the path where it is missing."""
     reads, writes = tool in READERS or tool in ALSO_READ, tool in WRITERS
 
     def found(arguments: Mapping[str, Any]) -> dict[str, Place]:
         given = arguments.get(argument)
-        # Who walks without a path, or with an empty one, begins at the top.
+        # A tool that walks starts at the top, without a path or with an empty one.
         is_given = isinstance(given, str) and (given != "" or not walks)
         path = given if is_given else TOP if walks else default()
         return {} if path is None else {argument: _usable(path, find_place, writes=writes)}
@@ -242,7 +242,7 @@ def declared(
 
 
 def _usable(given: str, find_place: Callable[[str], RealPlace], *, writes: bool = False) -> RealPlace:
-    """Return a place, or one that says why it cannot be used: who gets it does not look again."""
+    """Return a place, or one that holds the reason why it is unusable: the caller does not resolve again."""
     try:
         place = find_place(given)
     except GramercyError as error:
@@ -258,7 +258,7 @@ def _usable(given: str, find_place: Callable[[str], RealPlace], *, writes: bool 
 
 
 def find(root: Path, given: str) -> RealPlace:
-    """Return where a path leads; refuse one that leads out of the project, by a link too, or into git."""
+    """Resolve a path. Refuse one that leads out of the project, also by a link, or into git."""
     try:
         place = _walked(root, given, given)
         return place if place.found is not None else _as_written_out(root, given) or place
@@ -269,7 +269,7 @@ def find(root: Path, given: str) -> RealPlace:
 
 
 def _as_written_out(root: Path, given: str) -> RealPlace | None:
-    """Return the place of a name that is given as lists show it, with hidden characters written out."""
+    """Return the place of a name that is given as lists show it, with hidden characters escaped."""
     if (path := hide(given)) == given:
         return None
     with contextlib.suppress(WorkspaceError, OSError, UnicodeError):
@@ -297,7 +297,7 @@ def _check_text(given: str) -> None:
 
 
 def _as_listed(part: str, folder: int) -> str:
-    """Return a name as its directory lists it: a mount that folds case finds the file by others too."""
+    """Return a name as its directory lists it: a case-folding mount finds the file by other spellings."""
     other = part.swapcase()
     if other == part:
         return part
@@ -313,15 +313,15 @@ def _as_listed(part: str, folder: int) -> str:
 
 
 class _Walk:
-    """The way from the text of a path to its place.
+    """The resolution of a path to its place.
 
-    `names` are real names below the project, and `folders` the open directories of them, the project's first.
-    `above` is the way from the root of the file system while the path is outside, else None.
+    `names` are real names below the project, and `folders` their open directories, the project's first.
+    `above` is the path from the root of the file system while the walk is outside, else None.
     """
 
     def __init__(self, root: str, given: str, path: str) -> None:
         self.root, self.given = root, given
-        # For messages.
+        # The path in messages.
         self.told = reveal_line(given)
         self.names: list[str] = []
         self.missing = self.links = 0
@@ -332,10 +332,10 @@ class _Walk:
         self.pending = self._parts(path)
 
     def _parts(self, text: str) -> list[str]:
-        """Return the steps of a text, the next one last; an absolute one begins outside."""
+        """Return the steps of a text, the next one last. An absolute path begins outside."""
         if text.startswith("/"):
             inside = f"{self.root.rstrip('/')}/"
-            # The root is a real path: nothing before it is a link.
+            # The root is a real path: it contains no link.
             if text.startswith(inside):
                 text = text[len(inside) :]
                 self._enter()
@@ -381,7 +381,7 @@ class _Walk:
         if not name.isascii():
             _check_name(name, self.given)
         made = RealPlace(self.given, self.root, name, tuple(self.via))
-        # Of a path that ends in `..` the last directory is open already: its own name is in the one above.
+        # For a path that ends in `..` the last directory is already open: its own name is in the one above.
         depth = len(self.names) - max(1, self.missing) if self.names else 0
         made.folder = self.folders[depth]
         made.missing = tuple(self.names[depth:-1])
@@ -427,7 +427,7 @@ class _Walk:
         self.names.append(part if self.missing else _as_listed(part, folder))
 
     def _follow(self, part: str, folder: int) -> None:
-        """Go on where a link leads; what is no link cannot be gone through."""
+        """Continue where a link leads. Refuse anything that is neither a link nor a directory."""
         try:
             target = os.readlink(part, dir_fd=folder)
         except OSError:
@@ -438,7 +438,7 @@ class _Walk:
         self.via.append("/".join([*self.names, part, *reversed(self.pending)]))
         self._count()
         self.pending += self._parts(target)
-        # Each link can bring 2,000 steps: together they would take minutes, and thousands of directories.
+        # Each link can bring 2,000 steps. Together they would take minutes, and thousands of directories.
         if len(self.pending) > LONGEST_PATH:
             raise WorkspaceError(f"{self.told:.300} cannot be used: its links lead through too many steps")
 
@@ -448,7 +448,7 @@ class _Walk:
             raise WorkspaceError(f"{self.told} cannot be used: its links lead in a circle, or are too many")
 
     def _step_outside(self, above: list[str], part: str) -> None:
-        """Take one step outside of the project: only a way that leads into it is of use."""
+        """Take one step outside of the project. The path must lead into it in the end."""
         if part == "..":
             self.above = above[:-1]
             return
@@ -469,7 +469,7 @@ class _Walk:
 
 
 def _check_name(name: str, given: str) -> None:
-    """Refuse a name that no question could show and no record could keep as it is."""
+    """Refuse a name that a question cannot show or a record cannot keep."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The tool with which an agent shows the steps of a longer task, and how far it is with them."""
+"""The tool with which an agent shows the steps of a longer task and its progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 PLAN = "update_plan"
-# More steps are no plan that a person looks over.
+# A person does not read a longer plan.
 MOST_STEPS = 30
 StepState: TypeAlias = Literal["completed", "in_progress", "pending"]
 
 
 def plan_tool() -> Tool:
     """Make the tool. It changes nothing: clients that can show a plan take it from the call."""
-    # Without limits in the schema, so that an agent's file can say it in one short line.
+    # The schema has no limits, so that an agent's file can write it in one short line.
     steps = {"type": "array", "items": {"type": "string"}, "description": "All steps in their order"}
     done = {"type": "integer", "description": "How many of them are done"}
     schema = {

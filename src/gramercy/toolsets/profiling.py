@@ -1,4 +1,4 @@
-"""One tool that measures an evaluation: how long it takes, what it allocates, and which code does so."""
+"""The tool that profiles an evaluation: its time, its allocations, and the code that causes them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from gramercy.toolsets.workspace import Workspace
 
 MEASURES = ("time", "calls", "allocation")
-# Rows of each list: what comes after them is a small part of the whole.
+# Rows of each list. Further rows are a small part of the whole.
 MOST_ROWS = 12
-# A row is left out when it has less than this part of the whole.
+# A row with less than this part of the whole is left out.
 LEAST_SHARE = 0.005
-# With fewer samples the shares are chance.
+# With fewer samples the shares are random.
 FEW_SAMPLES = 20
-# The measurements; the rest of the answer is what the evaluation printed and returned.
+# The room for the measurements. The rest of the answer has the output and the values.
 MOST_FACTS = 5_000
-# Microseconds: an evaluation that fails before that was not really begun.
+# Microseconds. An evaluation that fails earlier has hardly begun.
 LEAST_TIME = 1_000
 # Microseconds of waiting that a person notices.
 NOTICED = 50_000
-# Of one line of source.
+# Characters of one line of source.
 LONGEST_SOURCE = 100
 
 
@@ -71,11 +71,11 @@ def profiling_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
 
 
 def profiled(reply: Reply, *, can_read_on: bool) -> ToolOutput | str:
-    """Return what was measured and what the evaluation gave; an error comes first."""
+    """Return the measurements and the result of the evaluation. An error comes first."""
     facts = profile_text(reply.profile)
     rest = evaluation_text(reply, can_read_on=can_read_on, room=ROOM - len(facts) - 20)
     if reply.error is not None or not reply.ok:
-        # With the text of a place it could not be read or compiled, so nothing was run.
+        # An error with the text of a place is one of reading or compiling: nothing was run.
         was_run = reply.error is None or reply.error.text is None
         is_measured = facts and was_run and reply.profile.get("microseconds", 0) >= LEAST_TIME
         return ToolOutput(None, error=f"{rest}\n\nUntil then: {facts}" if is_measured else rest)
@@ -83,7 +83,7 @@ def profiled(reply: Reply, *, can_read_on: bool) -> ToolOutput | str:
 
 
 def profile_text(profile: dict[str, Any]) -> str:
-    """Write what was measured: the whole first, then the user's own code, then all functions."""
+    """Format the measurements: the totals first, then the user's own code, then all functions."""
     if not profile:
         return ""
     parts = [_whole_line(profile), *_remarks(profile)]
@@ -99,7 +99,7 @@ def profile_text(profile: dict[str, Any]) -> str:
 
 
 def _whole_line(profile: dict[str, Any]) -> str:
-    """Tell what it took in all."""
+    """Format the totals."""
     found = [f"{_seconds(profile.get('microseconds', 0))}"]
     if "cpu_microseconds" in profile:
         collected = profile.get("gc_microseconds", 0)
@@ -122,7 +122,7 @@ def _whole_line(profile: dict[str, Any]) -> str:
 
 
 def _remarks(profile: dict[str, Any]) -> Iterable[str]:
-    """Say what the figures are worth."""
+    """Yield remarks about the reliability of the figures."""
     samples, measure = profile.get("samples"), profile.get("measure")
     idle = profile.get("microseconds", 0) - profile.get("cpu_microseconds", 0)
     is_idle = idle > NOTICED and idle > profile.get("cpu_microseconds", idle)
@@ -133,14 +133,14 @@ def _remarks(profile: dict[str, Any]) -> Iterable[str]:
     elif samples:
         yield f"{samples:,} samples."
     if is_idle:
-        # Lisp, which tells what it allocates, cannot count calls.
+        # Lisp reports allocations, but cannot count calls.
         can_count = measure != "calls" and "allocated_bytes" not in profile
         hint = "; measure calls to see which call waits" if can_count else ""
         yield f"For {_seconds(idle)} it did not run: it waited, or other programs had the processor{hint}."
 
 
 def _own_code(profile: dict[str, Any], what: str, key: str) -> list[str]:
-    """Write the lines (Python) or functions (Lisp) of the user's, with what they call elsewhere."""
+    """Format the user's lines (Python) or functions (Lisp), including the code that they call elsewhere."""
     rows = profile.get("lines", profile.get("mine", []))
     total = profile.get("samples") or 0
     shown = [

@@ -1,6 +1,6 @@
-"""The tools of a working day, family by family: which module makes which of them.
+"""The tools for daily work by family: the module that makes each of them.
 
-A module is imported only when one of its tools is served, since a server must list its tools at once.
+A module is imported only when one of its tools is served, since a server must list its tools quickly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Family(NamedTuple):
-    """A module of this room, its function `(Workshop, Workspace) -> list[Tool]`, and the tools it makes."""
+    """A module of this package, its function `(Workshop, Workspace) -> list[Tool]`, and its tools."""
 
     module: str
     maker: str
@@ -45,7 +45,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def project_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
-    """Make the tools of each family of which one is served."""
+    """Make the tools of each family with at least one served tool."""
     tools: list[Tool] = []
     for module, maker, names in FAMILIES:
         if any(map(workshop.has, names.split())):

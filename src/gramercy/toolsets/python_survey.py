@@ -1,7 +1,7 @@
-"""Parse Python text and list the places of what it defines; evaluates nothing.
+"""Parse Python text and list the places of its definitions. Evaluates nothing.
 
-Run by the interpreter that runs gramercy, and sent as it is to that of an image, which may be a newer one: so
-it uses the standard library alone.
+The interpreter of gramercy runs it, and its source is sent to the interpreter of an image, which may be a
+newer one. So it uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Blocks that open no scope of their own: what they define belongs to what is around them.
+# Blocks without their own scope: their definitions belong to the enclosing scope.
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 def survey(text: str, *, is_whole: bool) -> dict[str, Any]:
-    """Return the version that read a text, the number of its statements and its definitions, or its fault.
+    """Return the version of the parser, the number of statements and the definitions, or the fault.
 
-    A definition has kind, name, name of the parent, last line of what is before it, first line with
-    decorators, line, last line, the columns (in bytes of UTF-8) where it begins and ends, and
-    whether it has a docstring.
+    A definition has kind, name, name of the parent, last line of the statement before it, first line with
+    decorators, line, last line, the columns (in bytes of UTF-8) where it begins and ends, and whether it has
+    a docstring.
     """
     found: dict[str, Any] = {"version": "{}.{}".format(*sys.version_info), "count": 0, "rows": []}
     try:
@@ -32,7 +32,7 @@ def survey(text: str, *, is_whole: bool) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             body = ast.parse(text).body
             if is_whole:
-                # Finds what only a compiler does, such as return outside of a function.
+                # Finds errors that only the compiler reports, such as return outside of a function.
                 compile(text, "<text>", "exec", dont_inherit=True)
         _add(found["rows"], body, "", 0)
     except SyntaxError as error:

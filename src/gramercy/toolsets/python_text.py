@@ -1,6 +1,6 @@
-"""Find the definitions of Python text, and where it cannot be read. Evaluates nothing.
+"""Find the definitions and syntax errors of Python text. Evaluates nothing.
 
-The text is parsed by the interpreter that runs this program, which may be older than that of a project.
+The interpreter of this program parses the text. It may be older than that of a project.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ WIDTH = 4
 HOST = "on which gramercy runs: what is newer is taken for a fault"
 
 
-# A call is worked out for the seal, for the question and when it runs, before and after the change each time.
+# Each call parses the text for the seal, for the question and when it runs, both before and after the change.
 @lru_cache(maxsize=4)
 def outline(text: str) -> Outline:
-    """Read a text."""
+    """Parse a text."""
     return outline_of(text, survey(text, is_whole=True))
 
 
 def part(code: str) -> Outline:
-    """Read a piece of a text: what only holds in its place, such as nonlocal, is let through."""
+    """Parse a piece of a text. Statements that need their place, such as nonlocal, are accepted."""
     text = unindented(code)
     return outline_of(text, survey(text, is_whole=False))
 
 
 def outline_of(text: str, found: dict[str, Any], reader: str = HOST) -> Outline:
-    """Make an outline of a survey of a text."""
+    """Make an outline from a survey of a text."""
     if "fault" in found:
         hint = f"read as Python {found['version']}, {reader}"
         line, column, message = found["fault"]
@@ -69,7 +69,7 @@ def _definition(numbers: Lines, row: list[Any]) -> Definition:
 
 
 def _lead(numbers: Lines, first: int, above: int) -> int:
-    """Return where the comment lines right above a line begin, below the line of what is before."""
+    """Return the start of the comment lines right above a line, after the previous statement."""
     number = first
     while number - 1 > above and numbers.text(number - 1).lstrip().startswith("#"):
         number -= 1
@@ -77,24 +77,24 @@ def _lead(numbers: Lines, first: int, above: int) -> int:
 
 
 def wanted_key(wanted: str) -> str:
-    """Return the key under which a definition is looked up that a caller has named."""
+    """Return the lookup key for a definition that a caller has named."""
     words = wanted.strip().rstrip(":").partition("(")[0].split()
     # A caller may give the beginning of the definition: def area, class Circle(Shape).
     return words[-1] if words and words[0] in {"def", "class", "async"} else wanted.strip()
 
 
 def unindented(code: str) -> str:
-    """Write a piece of a text as it is read on its own."""
+    """Remove the common indentation of a piece of text, so that it can be parsed on its own."""
     return _behind("", code)
 
 
 def fitted(code: str, indent: str, text: str) -> str:
-    """Write code as it stands behind an indentation, with tabs or blanks as the file has them."""
+    """Indent code for its place, with tabs or blanks as in the file."""
     return _behind(indent, _in_units(code, _unit(text)))
 
 
 def _behind(indent: str, code: str) -> str:
-    """Put code behind an indentation in place of its own. Lines inside of strings are never touched."""
+    """Replace the indentation of code. Lines inside of strings are never changed."""
     every = lines(code.strip("\r\n").rstrip())
     if not every:
         return ""
@@ -102,7 +102,7 @@ def _behind(indent: str, code: str) -> str:
     own = indentation(every[0])
     depths = [len(indentation(line)) for n, line in enumerate(every, 1) if line.strip() and n not in inside]
     further = [depth for depth in depths if depth]
-    # Code whose first line alone was cut out of its class: the others stand where they should already.
+    # Only the first line was cut out of its class without indentation: the others are already in place.
     if not own and indent and further and min(further) > len(indent) and _is_double(min(further), indent):
         return "".join(line if indentation(line) or not line.strip() else indent + line for line in every)
     return "".join(
@@ -114,19 +114,19 @@ def _behind(indent: str, code: str) -> str:
 
 
 def _is_double(depth: int, indent: str) -> bool:
-    """Tell whether a body is indented as one behind an indentation would be, and not as one at its left."""
+    """Return whether a body is already indented for its place, and not for the left margin."""
     return "\t" not in indent and depth == len(indent) + WIDTH and len(indent) % WIDTH == 0
 
 
 def _unit(text: str) -> str:
-    """Return what the lines of a file are indented with: a tab or blanks."""
+    """Return the unit of indentation of a file: a tab or blanks."""
     indented = [line for line in lines(text) if line[:1] in {" ", "\t"} and line.strip()]
     tabs = sum(line[0] == "\t" for line in indented)
     return "\t" if tabs * 2 > len(indented) else " " * WIDTH
 
 
 def _in_units(code: str, unit: str) -> str:
-    """Write the indentation of code with tabs where a file has tabs, and with blanks where it has blanks."""
+    """Convert the indentation of code to the file's unit, tabs or blanks."""
     every = lines(code)
     inside = _lines_in_strings(code)
     used = [indentation(line) for n, line in enumerate(every, 1) if line.strip() and n not in inside]
@@ -144,9 +144,9 @@ def _in_units(code: str, unit: str) -> str:
 
 
 def _lines_in_strings(code: str) -> set[int]:
-    """Return the numbers of the lines that begin inside of a string, docstrings aside.
+    """Return the numbers of the lines that begin inside of a string, except for docstrings.
 
-    The lines of a docstring are indented with the code around it by habit, and its readers know that.
+    The lines of a docstring are usually indented with the code around it, and its readers expect that.
     """
     found: set[int] = set()
     try:
@@ -154,7 +154,7 @@ def _lines_in_strings(code: str) -> set[int]:
             token for token in generate_tokens(StringIO(code).readline) if token.type not in {COMMENT, NL}
         ]
     except (TokenError, SyntaxError):
-        # The code does not parse, which is told elsewhere.
+        # The code does not parse. That is reported elsewhere.
         return found
     opened: list[int] = []
     for number, token in enumerate(tokens):

@@ -1,4 +1,4 @@
-"""Turn what an image answered into the text a model reads. The formats of the session tools are fixed."""
+"""Render the answer of an image as the text for a model. The formats of the session tools are fixed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Answer, Change, Display, ImageFault, Notice, Reply
 
-# What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
+# The room for all sections of one answer, some 2,000 tokens. read_output gives the rest.
 LONGEST_ANSWER = 8_000
-# A person at a terminal cannot read on, and has more room: for each section.
+# The room of each section for a person at a terminal, who cannot page on.
 MOST_OUTPUT = 30_000
-# What each section of an answer is sure of; what one leaves is taken by those that need more, the first one
-# first. There is an error or there are values. With headings it all stays below the limit.
+# The guaranteed room of each section. Unused room goes to the sections that need more, the first one first.
+# There is either an error or values. With headings the total stays below the limit.
 SHARES = {
     "notes": 600,
     "error": 3_600,
@@ -33,42 +33,42 @@ SHARES = {
     "log": 300,
 }
 ROOM = 7_600
-# A note about a cut says what, how much of how much, and how to read on.
+# A note about a cut says which section, how much of how much, and how to read on.
 LONGEST_NOTE = 150
 MOST_PRINTED = MOST_OUTPUT + LONGEST_NOTE
-# All tables of an evaluation, within the share of its values; those of one value are made to fit.
+# The room for all tables of an evaluation, within that of its values. The tables of one value are cut to fit.
 MOST_TABLES = 3_000
-# An SVG that is shorter is given as the text that it is, since models are shown no SVG.
+# A shorter SVG is given as text, since models cannot be shown an SVG.
 LONGEST_SVG = 1_500
-# The innermost frames tell where it went wrong; recursion gives thousands.
+# The innermost frames show where it failed. Recursion gives thousands.
 MOST_FRAMES = 20
 LONGEST_FRAME = 300
-# Messages can hold whole data structures; the beginning names what is wrong.
+# Messages can hold whole data structures. The beginning names the problem.
 LONGEST_MESSAGE = 2_000
-# Restarts of an error: the innermost ones are meant for it, the others are there for any.
+# Restarts of an error. The innermost ones are specific to it, the others exist for every error.
 MOST_CHOICES = 6
 LONGEST_CHOICE = 100
-# Forms with more values than this are rare, and their numbers follow each other.
+# Forms with more values than this are rare, and their numbers are consecutive.
 MOST_OBJECTS = 8
-# They share one descriptor: which of them wrote a line, and during which call, cannot be told.
+# They share one descriptor, so the writer of a line, and the call during which it was written, are unknown.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
-# Of a language in which statements are no expressions.
+# For a language in which a statement is not an expression.
 NO_VALUE = "[ok, no value]"
 STREAMS = ("stdout", "stderr")
 # Each of the two lists of a preview: definitions that it would change, and effects.
 MOST_CHANGES = 1_200
-# A file that is loaded anew redefines dozens of things: more than these are put together, in this order.
+# A file that is loaded again redefines dozens of names. More than these are grouped, in this order.
 MOST_SINGLY = 8
 CHANGES = {"defined": 0, "removed": 1, "redefined": 2}
 LONGEST_GROUP = 250
-# What a session shows under each heading, and under which of an image's own words it is found.
+# The headings of a session, and the image's own words for their entries.
 HEADINGS = {
     "functions": ("functions", "generic_functions"),
     "variables": ("variables", "constants", "symbol_macros"),
     "macros": ("macros",),
 }
-# Without these a session that only has a class would be said to have nothing.
+# Without these a session with only a class would be reported as empty.
 FURTHER = {
     "classes": ("classes", "structures", "conditions"),
     "types": ("types",),
@@ -77,7 +77,7 @@ FURTHER = {
 
 
 class Section(NamedTuple):
-    """A part of an answer. `total` is the length of the whole, of which an image may have kept less."""
+    """A part of an answer. `total` is the length of the whole text. An image may have kept less."""
 
     name: str
     heading: str
@@ -85,7 +85,7 @@ class Section(NamedTuple):
     total: int
 
     def shown(self, most: int, hint: str) -> str:
-        """Return so much of it, with its heading; what is left out is told with a hint how to see it."""
+        """Return at most this much of it, with its heading. A cut is announced with a hint."""
         shown = self.text if len(self.text) <= most else self.text[: max(0, most - LONGEST_NOTE)]
         if len(shown) >= self.total:
             return f"{self.heading}{shown}"
@@ -95,7 +95,7 @@ class Section(NamedTuple):
 
 
 def sections_of(reply: Reply, *, whole: bool = False) -> list[Section]:
-    """Return what there is to tell of a reply, the error first; as a whole, or the error in short."""
+    """Return the sections of a reply, the error first: either complete, or with a shortened error."""
     found = []
     if reply.error is not None:
         error = fault_text(reply.error, whole=whole)
@@ -115,7 +115,7 @@ def sections_of(reply: Reply, *, whole: bool = False) -> list[Section]:
 
 
 def allowances(sizes: dict[str, int], room: int) -> dict[str, int]:
-    """Share room out between sections of these sizes: each gets its share, and what is left goes in order."""
+    """Distribute room to sections of these sizes: each gets its share, and the rest is given in order."""
     if sum(sizes.values()) <= room:
         return sizes
     given = {name: min(size, SHARES[name] * room // ROOM) for name, size in sizes.items()}
@@ -130,8 +130,8 @@ def allowances(sizes: dict[str, int], room: int) -> dict[str, int]:
 def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None = None) -> str:
     """Write an evaluation: output sections, then one `=> value` per value of the last form.
 
-    A failed one begins with its error. All sections share the room that there is; without, as for a person,
-    each may be long. A reader who can read on is told how.
+    A failed one begins with its error. All sections share the room. Without a room, as for a person, each
+    section may be long. A reader who can page on is told how.
     """
     if not (
         reply.error
@@ -143,7 +143,7 @@ def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None
         or reply.displays
         or reply.files
     ):
-        # Most evaluations only have a value, and it is short.
+        # Most evaluations have only a short value.
         text = whole_values(reply)
         if len(text) <= (room or MOST_OUTPUT) and not reply.truncated and not reply.lengths:
             return text
@@ -153,7 +153,7 @@ def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None
 def told(
     reply: Reply, *, shows_values: bool = False, can_read_on: bool = True, room: int | None = ROOM
 ) -> str:
-    """Write what there is to tell of a reply, its sections, its values and its notes, within limits."""
+    """Format the sections, the values and the notes of a reply, within limits."""
     parts = parts_of(reply, shows_values=shows_values, can_read_on=can_read_on, room=room)
     return "\n\n".join(text for _, text in parts)
 
@@ -161,7 +161,7 @@ def told(
 def parts_of(
     reply: Reply, *, shows_values: bool = False, can_read_on: bool = True, room: int | None = ROOM
 ) -> list[tuple[str, str]]:
-    """Return the same in its parts, each with the name of its section, in the order of reading."""
+    """Return the same as separate parts, each with the name of its section, in reading order."""
     sections = sections_of(reply)
     sizes = {section.name: len(section.text) for section in sections}
     files = [f"[files] {changes_text(reply.files)}"] if reply.files else []
@@ -188,7 +188,7 @@ def parts_of(
 
 
 def displays_text(reply: Reply) -> tuple[str, str]:
-    """Write the tables of a reply, which follow its values, and what its pictures are."""
+    """Format the tables of a reply, which follow its values, and describe its pictures."""
     lines = [line for each in reply.displays if each.kind == "table" for line in each.text.split("\n")]
     tables = [f"\n{line}" for line in fitting(lines, MOST_TABLES)]
     pictures = [_picture_text(settled(each)) for each in reply.displays if each.kind == "picture"]
@@ -205,19 +205,19 @@ def _picture_text(display: Display) -> str:
 
 
 def picture_blocks(reply: Reply) -> tuple[ImageBlock, ...]:
-    """Return the pictures that a model can be shown: those that are whole, small enough and no SVG."""
+    """Return the pictures that a model can be shown: complete, small enough and not SVG."""
     shown = [settled(display) for display in reply.displays if display.kind == "picture"]
     return tuple(ImageBlock(each.data, each.mime) for each in shown if each.data and each.mime != SVG)
 
 
 def with_pictures(text: str, reply: Reply) -> ToolOutput | str:
-    """Return a text as a handler's result, with the pictures of the reply that it tells of."""
+    """Return a text as a handler's result, with the pictures of the reply."""
     blocks = picture_blocks(reply) if reply.displays else ()
     return ToolOutput(text, blocks=blocks) if blocks else text
 
 
 def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one question that it answers
-    """Return how to see the rest of a section; it may have a place for an offset."""
+    """Return a hint how to see the rest of a section. It may contain a place for an offset."""
     if not can_read_on:
         return "print less of it at a time"
     if name == "error":
@@ -226,7 +226,7 @@ def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one questio
 
 
 def whole_values(reply: Reply) -> str:
-    """Write the values of the last form, one line each, as far as the image has printed them."""
+    """Format the values of the last form, one line each, as far as the image has printed them."""
     values = reply.values
     if not values:
         return NO_VALUE if reply.statement else NO_VALUES
@@ -234,9 +234,9 @@ def whole_values(reply: Reply) -> str:
 
 
 def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
-    """Write the values of the last form within a limit; a value that was cut says so."""
+    """Format the values of the last form within a limit. A cut value is marked."""
     if not any(length is not None for length in reply.lengths) and len(whole_values(reply)) <= most:
-        # Images that cannot tell which value they have cut count at least that they have.
+        # Some images cannot tell which value they have cut. They at least count the cuts.
         cut = "\n… [a value was cut by the image]" if reply.truncated.get("values") else ""
         return f"{whole_values(reply)}{cut}"
     texts: list[str] = []
@@ -253,25 +253,25 @@ def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
 
 
 def value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
-    """Write one value within a limit; `before` is where it begins in the text of all."""
+    """Format one value within a limit. `before` is its offset in the text of all values."""
     value = reply.values[number]
     total = reply.lengths[number] if number < len(reply.lengths) else None
     if total is None and len(value) <= most:
         return value
-    # Where the image has cut, its own mark may stand at the end.
+    # Where the image has cut the value, its own mark may stand at the end.
     kept = value if total is None else value.removesuffix("…")
     shown = kept[: max(0, most - LONGEST_NOTE)]
     known = reply.objects[number] if number < len(reply.objects) else None
     if total is not None and known is not None and "{offset}" in more:
         more = f"read_output with object {known} and offset {len(shown)} shows more"
-    # Printing that was stopped, or an image that only counts its cuts, does not tell how much there was.
+    # Printing that was stopped, or an image that only counts its cuts, does not tell the whole length.
     counted = total is None and reply.truncated.get("values") and kept.endswith("…")
     count = f"{len(shown):,} of {'more than ' if counted or total == 0 else ''}{total or len(kept):,}"
     return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
 
 
 def notice_text(notice: Notice) -> str:
-    """Write a warning with its kind and place."""
+    """Format a warning with its kind and place."""
     place = f" ({_place(notice.file, notice.line)})" if notice.file or notice.line is not None else ""
     kind = notice.type or notice.kind.upper()
     return f"{kind}{place}: {notice.message}"
@@ -284,9 +284,9 @@ def _place(file: str | None, line: int | None) -> str:
 
 
 def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
-    """Write an error: its type, its message, its place, the frames that led to it, and what caused it.
+    """Format an error: its type, its message, its place, its frames, and its cause.
 
-    In short, only the innermost frames and the beginnings of messages; as a whole, everything.
+    In short form, only the innermost frames and the beginnings of messages. As a whole, everything.
     """
     text = f"[ERROR] {fault.type}\n{_message(fault.message, whole=whole)}"
     if fault.text is not None:
@@ -300,7 +300,7 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
         if len(shown) < len(fault.choices):
             lines.append(f"… {len(fault.choices) - len(shown)} more")
         sections.append("\n".join(["[Restarts]", *lines]))
-    # Every evaluation can be left by ABORT: that is what has happened.
+    # ABORT is available in every evaluation, and has been used here.
     elif restarts := [name for name in fault.restarts if name != "ABORT"]:
         sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
@@ -311,13 +311,13 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
 
 
 def choice_line(choice: Mapping[str, Any]) -> str:
-    """Write a restart: its number and name, what it takes, and what it does."""
+    """Format a restart: its number and name, its arguments, and its effect."""
     takes = f" ({' '.join(choice['parameters'])})" if choice.get("parameters") else ""
     return f"[{choice['number']}] {choice['name']}{takes}: {choice.get('report', '')[:LONGEST_CHOICE]}"
 
 
 def moment_text(reply: Reply, tools: Iterable[str]) -> str:
-    """Say that the stack of the error is kept, and which of these tools look at it; else nothing."""
+    """Say that the stack of the error is kept, and which of these tools show it. Else return nothing."""
     fault, there = reply.error, list(tools)
     if fault is None or fault.moment is None or not there:
         return ""
@@ -325,12 +325,12 @@ def moment_text(reply: Reply, tools: Iterable[str]) -> str:
 
 
 def _source_text(fault: ImageFault) -> str:
-    """Show the line of code that is wrong, with a caret below the column, counted from 1."""
+    """Show the wrong line of code, with a caret below the column, counted from 1."""
     lines = [f"{_place(fault.file, fault.line)}:"] if fault.file or fault.line is not None else []
     shown = (fault.text or "").rstrip("\n")
     lines.append(f"    {shown}")
     if fault.column is not None and 0 < fault.column <= len(shown) + 1:
-        # Tabs stay tabs, so that the caret stands where the reader's own tabs put it.
+        # Tabs stay tabs, so that the caret follows the reader's own tab width.
         before = "".join("\t" if mark == "\t" else " " for mark in shown[: fault.column - 1])
         lines.append(f"    {before}^")
     return "\n".join(lines)
@@ -339,7 +339,7 @@ def _source_text(fault: ImageFault) -> str:
 def _backtrace(frames: list[str], *, whole: bool) -> list[str]:
     if not frames:
         return []
-    # An image counts in a last line what it has left out itself.
+    # The last line of an image counts the frames that it has left out itself.
     most = len(frames) if whole or len(frames) <= MOST_FRAMES + 1 else MOST_FRAMES
     shown = frames if whole else [cut(frame, LONGEST_FRAME) for frame in frames[:most]]
     if len(shown) < len(frames):
@@ -354,9 +354,9 @@ def _message(message: str, *, whole: bool = False) -> str:
 
 
 def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
-    """Write what an evaluation would do: as an evaluation, then what it would change and has attempted.
+    """Format a preview: like an evaluation, then definitions it would change and effects it attempted.
 
-    As an answer to a model its length is bounded; nothing of a preview is kept, so it cannot be read on.
+    As an answer to a model its length is bounded. A preview is not kept, so it cannot be read further.
     """
     room = ROOM - 2 * MOST_CHANGES if is_answer else None
     tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
@@ -372,7 +372,7 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
 
 
 def change_lines(changes: list[Change]) -> list[str]:
-    """List definitions that were or would be changed: each on a line, or many of a kind, new ones first."""
+    """List changed definitions: each on a line, or many of a kind grouped, new ones first."""
     if len(changes) <= MOST_SINGLY:
         return [f"- {change.kind} {change.name} {change.change}" for change in changes]
     groups: dict[tuple[str, str], list[str]] = {}
@@ -390,7 +390,7 @@ def _group(change: str, kind: str, names: list[str]) -> str:
 
 
 def fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
-    """Return the lines that fit, and how many do not."""
+    """Return the lines that fit, and the number of those that do not."""
     shown: list[str] = []
     for line in lines:
         most -= len(line) + 1
@@ -401,7 +401,7 @@ def fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
 
 
 def fair_share(lengths: list[int], room: int) -> int:
-    """Return the length to which texts are cut so that all fit: what short ones leave, long ones get."""
+    """Return the length to which texts are cut so that all fit. Long ones get the room of short ones."""
     for number, length in enumerate(sorted(lengths)):
         share = room // (len(lengths) - number)
         if length > share:
@@ -411,7 +411,7 @@ def fair_share(lengths: list[int], room: int) -> int:
 
 
 def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: str = "") -> str:
-    """List the definitions of a session as they came; names of the current package stand without it."""
+    """List the definitions of a session in order. Names of the current package are shown without it."""
     headings = {kind: HEADINGS[kind]} if kind is not None else {**HEADINGS, **FURTHER}
     found: dict[str, list[str]] = {}
     for heading, words in headings.items():
@@ -433,7 +433,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _order(entry: dict[str, Any]) -> int:
-    """Return the place in the order of definition; an image whose lists are in that order gives none."""
+    """Return the position in the order of definition. An image whose lists are in that order gives none."""
     return int(entry.get("place", 0))
 
 
@@ -452,7 +452,7 @@ def answered(answer: Answer, most: int = LONGEST_ANSWER) -> ToolOutput | str:
         return ToolOutput(None, error=fault_text(answer.error))
     if len(answer.text) <= most:
         return answer.text
-    # Images bound their answers themselves; this is for what slips through.
+    # Images bound their answers themselves. This limit is for exceptions.
     shown = answer.text[: most - LONGEST_NOTE]
     return f"{shown}\n… [answer cut: {len(shown):,} of {len(answer.text):,} characters shown; ask for less]"
 
@@ -460,9 +460,9 @@ def answered(answer: Answer, most: int = LONGEST_ANSWER) -> ToolOutput | str:
 def evaluated(
     reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False, moment: str = ""
 ) -> ToolOutput | str:
-    """Return an evaluation as a handler's result; a failed one is a failure that carries all its output.
+    """Return an evaluation as a handler's result. A failed one is a failure that carries all its output.
 
-    The numbers of objects are for callers that can look into them; `moment` tells of the kept stack.
+    The numbers of objects are for callers that can inspect them. `moment` describes the kept stack.
     """
     rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
@@ -473,7 +473,7 @@ def evaluated(
 
 
 def _objects_text(reply: Reply) -> str:
-    """Give the numbers of the values that can be looked into, in as few characters as can be."""
+    """List the numbers of the values that can be inspected, in few characters."""
     if len(reply.values) == 1:
         return f"[object {reply.objects[0]}]"
     ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]

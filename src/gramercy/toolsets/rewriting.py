@@ -1,4 +1,4 @@
-"""Find a definition in a text by name; write the text with it replaced, removed, or another one beside it."""
+"""Find a definition in a text by name, and replace or remove it, or insert another one beside it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LANGUAGES = {
     **dict.fromkeys((".lisp", ".lsp", ".cl", ".asd", ".l"), LISP),
     **dict.fromkeys((".py", ".pyi", ".pyw"), PYTHON),
 }
-# Parsing Python takes a second or two for so much; the most hostile of texts a few more.
+# Parsing this much Python takes a second or two, and a hostile text a few more.
 LARGEST_TEXT = 2_000_000
-# Candidates, and names of a file in which none was found; the rest is counted.
+# Candidates, or names of a file without a match. The rest is counted.
 MOST_LISTED = 20
 NEAREST = 3
-# As much of a line as a caret below it still helps with.
+# In a longer line a caret does not help.
 LONGEST_LINE = 200
-# A package of Lisp before a name.
+# A Lisp package before a name.
 _PREFIX = re.compile(r"([^\s:()]+)::?")
 _PLACE = re.compile(r"(.*?)@(\d+)", re.DOTALL)
 
@@ -53,9 +53,9 @@ def language_of(path: str) -> Language:
 
 
 def read_by(image: Image) -> Language:
-    """Return Python as the interpreter of an image reads it, which may be newer than the one here.
+    """Return Python as the interpreter of an image parses it. It may be newer than the one here.
 
-    The image is asked in a preview: a copy that can touch nothing and is thrown away.
+    The image is asked in a preview: a throw-away copy without side effects.
     """
 
     def asked(source: str, *, is_whole: bool) -> Outline:
@@ -75,7 +75,7 @@ def read_by(image: Image) -> Language:
 
 
 def reader_of(language: Language, image: Image | None, text: str, code: str = "") -> Language:
-    """Return what reads these texts: the interpreter of the image, where the one here finds a fault."""
+    """Return the parser for these texts: that of the image, where the one here finds a fault."""
     if language is not PYTHON or image is None or image.language != "python":
         return language
     if not language.outline(text).faults and not (code and language.part(code).faults):
@@ -90,7 +90,7 @@ def reader_of(language: Language, image: Image | None, text: str, code: str = ""
 
 
 def find(outline: Outline, language: Language, wanted: str, path: str) -> Definition:
-    """Return the one definition of a name, or refuse with all that could be meant."""
+    """Return the one definition of a name, or refuse with all candidates."""
     name, line = wanted.strip(), 0
     if place := _PLACE.fullmatch(name):
         name, line = place[1].strip(), int(place[2])
@@ -119,7 +119,7 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
 
 
 def _without_module(key: str, path: str) -> str:
-    """Return a name without the module of a file, which images put before it."""
+    """Return a name without the module of a file. Images put the module before it."""
     parts = [part for part in PurePath(path).with_suffix("").parts if part != "__init__"]
     for count in range(len(parts), 0, -1):
         module = ".".join(parts[-count:]) + "."
@@ -129,7 +129,7 @@ def _without_module(key: str, path: str) -> str:
 
 
 def _named(outline: Outline, key: str) -> list[Definition]:
-    """Return the definitions under a key; where there are none, those of which it is a part of the name."""
+    """Return the definitions under a key. If there are none, return those whose name contains it."""
     return [each for each in outline.definitions if key in each.keys] or [
         each for each in outline.definitions if key in each.weak_keys
     ]
@@ -148,7 +148,7 @@ def _listed(found: list[Definition]) -> str:
 
 
 def _there(outline: Outline, name: str) -> str:
-    """Tell which names are near, or else which there are."""
+    """List similar names, or else all names."""
     by_name = {each.name: each.line for each in reversed(outline.definitions) if each.keys}
     near = suggest(name, by_name, most=NEAREST) if name else []
     if near:
@@ -159,25 +159,25 @@ def _there(outline: Outline, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """A text, what it defines, and how its language is written."""
+    """A text, its definitions, and the conventions of its language."""
 
     text: str
     outline: Outline
     language: Language
 
     def replaced(self, old: Definition, code: str) -> str:
-        """Return the text with code in place of a definition; its comments stay unless the code has some."""
+        """Return the text with a definition replaced. Its comments stay unless the code has some."""
         begin = self._begin_of(old, code)
         fitted = self.language.fitted(code, self._indent(begin, old), self.text)
         return self.text[:begin] + self._ended(fitted, old.end) + self.text[old.end :]
 
     def _ended(self, code: str, place: int) -> str:
-        """Return code that does not take what follows on its line into a comment."""
+        """Return code that ends outside of a comment, so that it does not swallow the rest of its line."""
         follows = self.text[place : place + 1].strip(" \t\r\n")
         return f"{code}\n" if follows and ends_in_comment(code) else code
 
     def _begin_of(self, old: Definition, code: str) -> int:
-        """Return where the text begins that code replaces."""
+        """Return the start of the text that code replaces."""
         lead = code.lstrip()
         if lead.startswith((self.language.comment, "#|")):
             return old.lead
@@ -186,7 +186,7 @@ class Rewriting:
         return old.start
 
     def _indent(self, begin: int, old: Definition) -> str:
-        """Return the indentation of what begins at an offset."""
+        """Return the indentation at an offset."""
         if self.language.name == "Python":
             line = self.text[old.start : old.end]
             return line[: len(line) - len(line.lstrip(" \t\f"))].replace("\f", "")
@@ -194,7 +194,7 @@ class Rewriting:
         return "".join(mark if mark in " \t" else " " for mark in before)
 
     def inserted(self, anchor: Definition, code: str, *, after: bool) -> str:
-        """Return the text with code before or after a definition and what belongs to it."""
+        """Return the text with code inserted before or after a definition and its comments."""
         place = self._line_end(anchor.end) if after else anchor.lead
         indent = self._indent(anchor.lead, anchor)
         fitted = self.language.fitted(code, indent, self.text)
@@ -210,12 +210,12 @@ class Rewriting:
         return bool(following.strip()) and not following.lstrip().startswith(")")
 
     def _line_end(self, end: int) -> int:
-        """Return where a line ends on which nothing but a comment follows, else the place itself."""
+        """Return the end of the line where only a comment follows, else the place itself."""
         line = re.compile(rf"[ \t]*(?:{self.language.comment}[^\n]*)?(?=\n|\Z)").match(self.text, end)
         return line.end() if line else end
 
     def _gap(self, anchor: Definition, code: str) -> int:
-        """Return how many blank lines the file has between definitions such as these."""
+        """Return the number of blank lines between such definitions in the file."""
         kinds = {each.kind for each in self.language.part(code).definitions}
         if {anchor.kind, *kinds} == {"variable"}:
             return 0
@@ -232,12 +232,12 @@ class Rewriting:
         return max(gaps, key=lambda gap: (gaps[gap], gap == usual), default=usual)
 
     def deleted(self, old: Definition) -> str:
-        """Return the text without a definition and its comments; the larger gap around it stays."""
+        """Return the text without a definition and its comments. The larger gap around it stays."""
         end = self._line_end(old.end)
         before, following = self.text[: old.lead], self.text[end:]
         kept, rest = before.rstrip(" \t"), following.lstrip("\n")
         if before.strip() and not kept.endswith("\n"):
-            # Something else is on its line.
+            # Other code is on its line.
             return kept + self.text[old.end :]
         if not self._has_next(rest):
             return self._closed(before.rstrip(), rest)
@@ -253,15 +253,15 @@ class Rewriting:
         return line[: len(line) - len(line.lstrip(" \t"))]
 
     def _closed(self, before: str, rest: str) -> str:
-        """Join what is before the last definition with what closes around it."""
+        """Join the text before the last definition with the closing parentheses after it."""
         if not rest.strip():
             return before + "\n" if before else ""
-        # Only Lisp has what closes behind a definition.
+        # Only Lisp has closing text after a definition.
         return before + ("\n" if ends_in_comment(before) else "") + rest.lstrip()
 
 
 def _newlines(text: str) -> int:
-    """Count the line ends before the first thing that is not blank."""
+    """Count the line ends before the first non-blank character."""
     return text[: len(text) - len(text.lstrip())].count("\n")
 
 

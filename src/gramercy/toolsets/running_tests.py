@@ -1,4 +1,4 @@
-"""The tool that runs a project's tests and tells what failed, so that the next step is clear."""
+"""The tool that runs a project's tests and reports the failures, so that the next step is clear."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
-# What ran and has no verdict: neither a framework nor an exit status tells one.
+# A run without a verdict: neither a framework nor an exit status gives one.
 UNKNOWN = "unknown"
-# The order of counts in the verdict: what needs work comes first.
+# The order of counts in the verdict: failures come first.
 OUTCOMES = ("failed", "error", UNKNOWN, "passed", "skipped", "xfailed", "xpassed")
 PLURAL = {"error": "errors"}
-# Failures shown with their texts: about what a model works on before it runs the tests again.
+# Failures shown with their texts: about as many as a model fixes before it runs the tests again.
 MOST_SHOWN = 8
-# Names listed of the others.
+# Further failures that are listed by name.
 MOST_NAMED = 20
-# Characters of one failure, and of what its test printed.
+# Characters of one failure, and of its test's output.
 LONGEST_FAILURE = 2_400
 LONGEST_OUTPUT = 800
-# Lines at the end of a failure that stand in another one too, from which on they are not shown again.
+# If this many lines at the end of a failure also end another one, they are not shown again.
 LEAST_SHARED = 4
-# Where installed packages lie is long, and the same for all.
+# The path of installed packages is long, and the same for all.
 INSTALLED = re.compile(r"(?m)^/\S*/(?:site|dist)-packages/")
-# Frames of an error outside of the tests, which is nearly always one of loading.
+# Frames of an error outside of the tests, which is nearly always an import error.
 MOST_FRAMES = 6
-# Of an output that is all there is to see.
+# Characters of the output, where there is nothing else to show.
 LONGEST_TAIL = 2_500
-# Left of an answer for the verdict, the names and the notes.
+# The room of the failures, without the verdict, the names and the notes.
 ROOM = LONGEST_ANSWER - 2_000
 OF_PYTHON = ("pytest", "unittest", "django", "doctest")
 OF_LISP = ("fiveam", "rove", "parachute", "prove", "lisp-unit2", "rt", "asdf")
@@ -54,11 +54,11 @@ NOTHING = {
     "sbcl": "No tests were found. Name an ASDF system, a file, a suite or a test.",
 }
 DESELECTED = "Tests found: {count}, selected: none, by what or by options of the project."
-# What a run says that ended with a status which its tests do not explain.
+# Reported for a run whose exit status its tests do not explain.
 STATUS = "status"
 LEADS_ON = "To look closer, evaluate the failing call; error_frames then shows the frames of its error."
 NO_PYTEST = "pytest is not installed in the environment of this image"
-# Where tox and nox put the environments that they make, and what says that a project uses them.
+# The directories of environments that tox and nox make, and the files that show their use.
 MADE = {".tox": "tox.ini", ".nox": "noxfile.py"}
 
 
@@ -68,7 +68,7 @@ def running_test_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
 
 
 class _Memory:
-    """The tests that failed in the last run of each image, and what had no verdict in it."""
+    """The tests that failed in the last run of each image, and any run without a verdict."""
 
     def __init__(self) -> None:
         self._failed: dict[str, tuple[str, ...]] = {}
@@ -78,13 +78,13 @@ class _Memory:
         return self._failed.get(image.name)
 
     def nothing_failed(self, image: Image) -> str:
-        """Return what is said where there is no failed test to run again."""
+        """Return the text for a request to repeat failed tests when there are none."""
         unknown = self._unknown.get(image.name, ())
         but = f", but {', '.join(unknown[:MOST_NAMED])} has no verdict" if unknown else ""
         return f"Nothing failed in the last run{but}."
 
     def note(self, image: Image, run: SuiteRun) -> None:
-        # A run that ended early in a test has that one to run again too.
+        # If a run ended early during a test, that test is repeated too.
         names = [*run.failed, run.current] if run.current and run.fault is not None else run.failed
         self._failed[image.name] = tuple(dict.fromkeys(names))
         self._unknown[image.name] = tuple(each.name for each in run.failures if each.outcome == UNKNOWN)
@@ -153,14 +153,14 @@ def _wanted(image: Image, arguments: dict[str, Any], memory: _Memory) -> WantedT
 
 
 def _reporter() -> Callable[[SuiteRun], None]:
-    """Return what tells the caller of the present call how far the tests are."""
+    """Return a function that reports the progress of the tests to the caller."""
     report, quiet = current_call().report, Quiet()
 
     def tell(run: SuiteRun) -> None:
         of = f" of {run.total}" if run.total else ""
         failed = f", {run.bad} failed" if run.bad else ""
         now = f"; {run.current}" if run.current else ""
-        # Progress must go on also while one test runs long.
+        # Progress must be reported also while one test runs long.
         words = f"{run.done}{of}{failed}{now}"
         if quiet.is_news(words, run.seconds):
             report(run.done + min(run.seconds / 1e4, 0.9), run.total or None, words)
@@ -169,7 +169,7 @@ def _reporter() -> Callable[[SuiteRun], None]:
 
 
 def told(workshop: Workshop, image: Image, memory: _Memory, run: SuiteRun) -> Any:
-    """Return the answer: the verdict, the failures, what else there is to say."""
+    """Return the answer: the verdict, the failures, the notes."""
     if run.fault is not None and run.fault.type == "UNKNOWN-TEST":
         near = ", ".join(run.fault.suggestions)
         return ToolOutput(None, error=f"{run.fault.message}{f' Did you mean {near}?' if near else ''}")
@@ -181,7 +181,7 @@ def told(workshop: Workshop, image: Image, memory: _Memory, run: SuiteRun) -> An
 
 
 def _without_pytest(workshop: Workshop, image: Image, workspace: Workspace) -> str:
-    """Say where pytest is missing, how it comes there, and where else it is."""
+    """Describe where pytest is missing, how to install it, and where else it is installed."""
     try:
         command = image.installation(["pytest"])
     except ImageError as error:
@@ -195,7 +195,7 @@ def _without_pytest(workshop: Workshop, image: Image, workspace: Workspace) -> s
 
 
 def _elsewhere(workspace: Workspace) -> list[str]:
-    """Say which environments of tox or nox have pytest, or that these would make some."""
+    """List the environments of tox or nox that have pytest, or say that these programs would make some."""
     root = workspace.root
     made = [each.parents[1] for home in MADE for each in sorted(root.glob(f"{home}/*/bin/pytest"))]
     if made:
@@ -217,7 +217,7 @@ def verdict(run: SuiteRun) -> str:
     if run.deselected and run.done:
         listed += f", {run.deselected} deselected"
     if run.counts and not run.bad and _early_end(run):
-        # Green words must not come first.
+        # The passed tests must not come first.
         listed = f"Ended early: {listed}"
     if run.trouble.startswith(STATUS):
         listed = f"Ended with {run.trouble}: {listed[0].lower()}{listed[1:]}"
@@ -232,7 +232,7 @@ def _word(outcome: str, count: int) -> str:
 
 
 def _early_end(run: SuiteRun) -> list[str]:
-    """Say why not all tests have run, and in which one it ended."""
+    """Describe why not all tests have run, and the test in which the run ended."""
     left = run.total - run.done
     missing = f" {left} of {run.total} tests have no result." if run.total and left > 0 else ""
     during = f" It ended in {run.current}." if run.current else ""
@@ -245,7 +245,7 @@ def _early_end(run: SuiteRun) -> list[str]:
     message = f"[{run.fault.type}] {run.fault.message}{during}{missing}"
     where = f"\n{_shortened(run.stopped, LONGEST_FAILURE)}" if run.stopped else ""
     if not run.fault.interrupted and run.fault.type not in {"TESTS-ENDED", "INVALID-REPLY"}:
-        # Nothing stands at its restarts: the process has ended.
+        # The process has ended, so its restarts cannot be used.
         fault = replace(run.fault, restarts=[], backtrace=run.fault.backtrace[:MOST_FRAMES])
         message = f"{_shortened(fault_text(fault), LONGEST_FAILURE)}{during}{missing}"
     printed = (
@@ -256,7 +256,7 @@ def _early_end(run: SuiteRun) -> list[str]:
 
 
 def _died_silently(run: SuiteRun) -> bool:
-    """Tell whether what was printed says more of a death than its tests do."""
+    """Return whether the output says more about a death than the tests do."""
     return (
         run.fault is not None
         and run.fault.type == "TESTS-ENDED"
@@ -280,7 +280,7 @@ def _failures(run: SuiteRun) -> list[str]:
 
 
 def _failure(failure: CaseFailure, told: dict[str, list[str]]) -> str:
-    """Show a failure; frames at its end that stand in another one, of those `told`, are not shown again."""
+    """Format a failure. Trailing frames that also end another failure in `told` are not repeated."""
     head = f"{failure.outcome.upper()} {failure.name}"
     printed = failure.output.strip("\n")
     output = f"[printed]\n{_end_of(printed, LONGEST_OUTPUT)}" if printed.strip() else ""
@@ -295,13 +295,13 @@ def _failure(failure: CaseFailure, told: dict[str, list[str]]) -> str:
 
 
 def _shared_end(lines: Sequence[str], others: Sequence[str]) -> int:
-    """Return how many lines at their ends are the same; the first says which line of the test failed."""
+    """Return the number of equal lines at their ends. The first line, which names the place, is excluded."""
     pairs = zip(reversed(lines[1:]), reversed(others[1:]), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _trouble(image: Image, run: SuiteRun) -> list[str]:
-    """Show what the framework printed where it says more than the counts."""
+    """Show the framework's output where it says more than the counts."""
     if run.trouble == "nothing" and run.deselected:
         return [DESELECTED.format(count=run.deselected)]
     if run.trouble == "nothing":
@@ -313,7 +313,7 @@ def _trouble(image: Image, run: SuiteRun) -> list[str]:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Return a text, or its beginning and end: the first line says where, the last ones say what."""
+    """Return a text, or its beginning and end: the first line says where it failed, the last ones why."""
     if len(text) <= most:
         return text
     half = max(most // 2, 1)

@@ -1,7 +1,7 @@
-"""Two tools that keep the state of an image beyond the end of its processes, and take it up again.
+"""Two tools that save the state of an image beyond the end of its processes, and restore it.
 
-The files are in a directory of gramercy's own, one for each project: evaluated code cannot write there, so
-what is restored is what was saved, and no file of the project can be overwritten.
+The files are in a directory of gramercy, one for each project. Evaluated code cannot write there, so the
+restored state is the saved one, and no file of the project can be overwritten.
 """
 
 from __future__ import annotations

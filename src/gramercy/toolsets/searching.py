@@ -1,6 +1,6 @@
-"""Search the files of a project for a text or a regular expression, without those that git leaves out.
+"""Search the files of a project for a text or a regular expression, except for files that git ignores.
 
-A file is first tested as a whole, most of them by their bytes, and only one that may match line by line.
+A file is first tested as a whole, usually by its bytes. Only a file that may match is searched line by line.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
-# Fifty times what a project of 50,000 files takes; a model that waits longer is better told to narrow it.
+# Fifty times the duration for a project of 50,000 files. After that it is better to narrow the search.
 SEARCH_SECONDS = 20.0
-# Enough of a line to know it; minified code has lines of a megabyte.
+# Enough to recognize a line. Minified code has lines of a megabyte.
 LONGEST_LINE = 200
 MOST_CONTEXT = 10
-# Of these an answer shows what fits: some of every file where many match.
+# Matches kept of one file, and in all. An answer shows those that fit: some of every file where many match.
 MOST_OF_ONE = 200
 MOST_KEPT = 2_000
-# About so many lines fit into an answer, and so many of one file are shown at least.
+# About the number of lines that fit into an answer, and the least number shown of one file.
 SHOWN = 80
 FEWEST = 2
-# Files named with how many of their lines are not shown.
+# Files that are listed with the number of their lines that are not shown.
 MOST_NAMED = 20
-# The room for what is not shown.
+# Characters reserved for the text about lines that are not shown.
 ROOM = 700
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
-# Look-around, references and what else depends on more than the characters that match: lines of a file put
-# together may then fail to match where one of them alone does.
+# Look-around, references and other constructs that depend on more than the matching characters. With them a
+# whole file may fail to match although one of its lines alone does.
 _FANCY = re.compile(r"\(\?[^:imsx]|\\[1-9kKGAzZ]|[+*?}]\+")
 _LOOKS_LIKE_REGEX = re.compile(r"\\[wdsbS.(\[]|\.[*+]|[^\\]\||\[\^?[a-zA-Z0-9]-|[)\]][*+?]|^\^|\$$")
 
@@ -89,9 +89,9 @@ def _search_files(workspace: Workspace) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is sought: a test of one line, and one of a whole file that no file with such a line fails.
+    """The subject of a search: a test of one line, and a test of a whole file.
 
-    The latter is told by the bytes of the file, or by its text.
+    Every file with a matching line passes the whole-file test. It uses the bytes of the file, or its text.
     """
 
     in_line: Callable[[str], bool]
@@ -99,7 +99,7 @@ class Query:
     in_text: Callable[[str], bool] | None = None
 
     def may_match(self, data: bytes) -> bool:
-        """Tell whether a file has to be looked at line by line."""
+        """Return whether a file has to be searched line by line."""
         if data[:2] in _WIDE:
             return True
         if self.in_bytes is not None:
@@ -107,7 +107,7 @@ class Query:
         try:
             return self.in_text is None or self.in_text(data.decode())
         except UnicodeDecodeError:
-            # A file in another encoding, or a binary one, which is no match.
+            # The file has another encoding, or is binary, which does not match.
             return b"\0" not in data
 
 
@@ -125,7 +125,7 @@ def query_of(pattern: str, *, regex: bool, ignore_case: bool) -> Query:
         return Query(lambda line: pattern in line, lambda data: first in data or second in data)
     if pattern.isascii():
         small = pattern.lower().encode()
-        # Only the letters of ASCII, whose case the bytes tell: the Kelvin sign is no k here.
+        # Only ASCII letters fold case, since the bytes decide: the Kelvin sign is not a k here.
         folded = re.compile(re.escape(pattern), re.IGNORECASE | re.ASCII)
         return Query(lambda line: bool(folded.search(line)), lambda data: small in data.lower())
     unfolded = pattern.casefold()
@@ -152,7 +152,7 @@ def _expression(pattern: str, flags: str) -> Query:
 
 def _compiled(expression: str, pattern: str) -> Callable[[str], bool]:
     try:
-        # The schema validator's engine is bounded in time, which Python's own is not.
+        # The engine of the schema validator is bounded in time. Python's own is not.
         return compile_cached({"type": "string", "pattern": expression}).is_valid
     except InvalidSchemaError:
         raise WorkspaceError(
@@ -163,7 +163,7 @@ def _compiled(expression: str, pattern: str) -> Callable[[str], bool]:
 
 @dataclass(slots=True)
 class Hits:
-    """The matching lines of a file; `rows` are as many as may be shown: number, text, whether it matches."""
+    """The matching lines of a file. `rows` are those that may be shown: number, text, whether it matches."""
 
     path: str
     count: int
@@ -172,7 +172,7 @@ class Hits:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a search has found, and what it has passed over."""
+    """The matches of a search, and the files that it skipped."""
 
     found: list[Hits] = field(default_factory=list)
     files: int = 0
@@ -207,7 +207,7 @@ def _search(workspace: Workspace, arguments: dict[str, Any]) -> str:
 
 
 def _searched(outcome: Outcome, selection: Selection) -> str:
-    """Say what was searched, when nothing was found."""
+    """Describe what was searched, when nothing was found."""
     files = f"{counted(outcome.files, 'file')} searched"
     where = f" below {shown_name(selection.path)}" if selection.path else ""
     glob = f" that fit {selection.glob:.200}" if selection.glob else ""
@@ -222,7 +222,7 @@ def find(selection: Selection, query: Query, context: int = 0) -> Outcome:
     outcome = Outcome(until=monotonic() + SEARCH_SECONDS)
     for folder in selection.folders(outcome.tally):
         for number, name in enumerate(selection.fitting(folder)):
-            # Looking at the clock for every file would cost a tenth of the search.
+            # Checking the clock for every file would cost a tenth of the search.
             if not number % 16 and monotonic() > outcome.until:
                 outcome.stopped_at = folder.path + name
             if outcome.stopped_at:
@@ -252,7 +252,7 @@ def _match(outcome: Outcome, path: str, data: bytes, query: Query, context: int)
     for number, line in enumerate(every):
         if query.in_line(line.rstrip("\r\n")):
             numbers.append(number)
-        # One line of a bad expression takes some milliseconds.
+        # One line with a bad expression takes some milliseconds.
         if not number % 16 and monotonic() > outcome.until:
             outcome.stopped_at = f"{path}:{number + 1}"
             break
@@ -264,7 +264,7 @@ def _match(outcome: Outcome, path: str, data: bytes, query: Query, context: int)
 
 
 def _rows(every: list[str], numbers: list[int], context: int) -> Iterator[tuple[int, str, bool]]:
-    """Give the lines to show, each once, with those around them."""
+    """Yield the lines to show, each once, with their context."""
     shown = -1
     for index, number in enumerate(numbers):
         first = max(number - context, shown + 1)
@@ -280,7 +280,7 @@ def _shortened(line: str) -> str:
 
 
 def _answer(outcome: Outcome, *, has_context: bool) -> str:
-    """Show lines as far as there is room, some of every file, and count the others."""
+    """Format lines as far as there is room, some of every file, and count the others."""
     count, files = outcome.count, len(outcome.found)
     head = f"{counted(count, 'line')} in {counted(files, 'file')}"
     most = max(FEWEST, SHOWN // files) if files > 1 else MOST_OF_ONE
@@ -298,7 +298,7 @@ def _answer(outcome: Outcome, *, has_context: bool) -> str:
 
 
 def _taken(hits: Hits, most: int, room: int, *, has_context: bool) -> tuple[list[str], int, int]:
-    """Return the lines of a file that fit, their size, and how many of them match."""
+    """Return the lines of a file that fit, their size, and the number of matches among them."""
     taken: list[str] = []
     size = matched = last = 0
     name = shown_name(hits.path)
@@ -335,7 +335,7 @@ def _rest(left: list[tuple[str, int]]) -> list[str]:
 
 
 def _passed_over(outcome: Outcome) -> str:
-    """Say what was not searched, or not to its end."""
+    """Describe the files that were not searched, or not to their end."""
     parts = []
     if outcome.binary:
         parts.append(f"{_few(outcome.binary)} binary with it")

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from gramercy.images.requests import Work
     from gramercy.tools.tool import Tool
 
-# What a language is called in the names of tools.
+# The word for a language in the names of tools.
 LANGUAGE_WORDS = {"sbcl": "lisp"}
-# How a missing system is signalled by Quicklisp, by ASDF and by Python: frames would tell nothing more.
+# The errors of Quicklisp, ASDF and Python about a missing system. Frames would add nothing.
 MISSING = {
     "QUICKLISP-CLIENT:SYSTEM-NOT-FOUND",
     "ASDF/FIND-COMPONENT:MISSING-COMPONENT",
     "ModuleNotFoundError",
 }
-# What clients of other servers send: see aliases of a Tool. Neither is listed.
+# Arguments that clients of other servers send: see aliases of a Tool. Neither is listed.
 CAPTURE_TIME = ("capture-time", "capture_time")
 SYSTEM_NAME = ("system-name", "system_name")
 
@@ -61,13 +61,13 @@ def _evaluate(workshop: Workshop, language: str) -> Tool:
         title=f"Evaluate {word.capitalize()}",
         effect=dry_run("code"),
         aliases=_timed,
-        # The image of another language is refused, so the rules of its evaluations are not those of this one.
+        # The tool refuses images of another language, so the rules for evaluating that language do not apply.
         judged_as=tuple(like for like in as_evaluation("code") if like.name == "eval_form"),
     )
 
 
 def _timed(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take the wish of some clients to be told the time."""
+    """Accept the argument of some clients that asks for the time."""
     wishes = [arguments[name] for name in CAPTURE_TIME if name in arguments]
     rest = {name: value for name, value in arguments.items() if name not in CAPTURE_TIME}
     return rest, "[time] {ms} ms, as capture-time asks" if True in wishes else ""
@@ -103,7 +103,7 @@ def _list_definitions(workshop: Workshop) -> Tool:
 
 
 def _plural(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take a kind in the singular, as some clients name it."""
+    """Accept a kind in the singular, as some clients name it."""
     word = arguments.get("type")
     if not isinstance(word, str) or f"{word}s" not in HEADINGS:
         return arguments, ""
@@ -168,7 +168,7 @@ def _load_system(workshop: Workshop) -> Tool:
 
 
 def _system(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take the name that other servers have for the argument."""
+    """Accept the argument name of other servers."""
     for name in SYSTEM_NAME:
         if name in arguments and "system" not in arguments:
             rest = {key: value for key, value in arguments.items() if key != name}

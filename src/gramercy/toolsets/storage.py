@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from io import FileIO
 
-# A file that changes three times while it is read is being written all the time.
+# A file that changes three times while it is read is being written constantly.
 TRIES = 3
 # Larger than most files of a project, so that one call reads them.
 AT_ONCE = 1 << 16
@@ -24,7 +24,7 @@ AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file held at one moment, and what is kept of it when it is replaced."""
+    """The content of a file at one moment, and the attributes to keep when it is replaced."""
 
     data: bytes
     mode: int
@@ -32,7 +32,7 @@ class Content:
 
 
 def read(folder: int, name: str, most: int) -> Content:
-    """Read a file whole, and again when another process wrote to it meanwhile."""
+    """Read a whole file. Repeat when another process writes to it meanwhile."""
     for _ in range(TRIES):
         descriptor = os.open(name, places.READING, dir_fd=folder)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
@@ -42,14 +42,14 @@ def read(folder: int, name: str, most: int) -> Content:
             data = _bytes(file, most)
             if len(data) > most:
                 raise FileTooLargeError(f"it has more than {most:,} bytes")
-            # Clocks of file systems tick too slowly to tell; two equal readings do.
+            # The clocks of file systems are too coarse to detect a write. Two equal readings are proof.
             if data == _bytes(file, most):
                 return Content(data, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
     raise OSError("it changes while it is read")
 
 
 def glance(folder: int, name: str, most: int) -> bytes:
-    """Read a file once, as quickly as can be: what is written to it meanwhile may be missed."""
+    """Read a file once, quickly. Concurrent writes may be missed."""
     descriptor = os.open(name, places.READING, dir_fd=folder)
     try:
         data = os.read(descriptor, AT_ONCE)
@@ -78,7 +78,7 @@ def _bytes(file: FileIO, most: int) -> bytes:
 
 
 def replace(folder: int, name: str, data: bytes, old: Content | None, check: Callable[[], None]) -> Content:
-    """Put a file in the place of another in one step, and return it; `check` has the last word before it."""
+    """Replace a file atomically and return the new content. `check` runs last before that."""
     with placed(folder, name) as file:
         file.write(data)
         file.flush()
@@ -92,7 +92,7 @@ def replace(folder: int, name: str, data: bytes, old: Content | None, check: Cal
 
 
 def _resemble(descriptor: int, old: Content) -> None:
-    # Only root may change a file's owner; for other users it is the same already, or cannot be kept.
+    # Only root may change a file's owner. For other users it is already the same, or cannot be kept.
     with contextlib.suppress(OSError):
         os.fchown(descriptor, *old.owner)
     os.fchmod(descriptor, old.mode)

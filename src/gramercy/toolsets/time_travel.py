@@ -1,4 +1,4 @@
-"""Tools that preview, name, list and take back states of an image, and one that looks into an object."""
+"""Tools that preview, name, list and undo states of an image, and one that inspects an object."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
-# Parts of an object whose ids are told: about what a model looks at before it takes the next one.
+# Parts of an object that are listed with ids: about as many as a model looks at before the next one.
 MOST_PARTS = 40
 LONGEST_PARTS = 2_000
-# A value or parameters in a comparison: two of them on a line.
+# Characters of a value or of parameters in a comparison. Two of them share a line.
 LONGEST_SIDE = 60
-# Of the calls that an undo took back, those that are named; the rest is counted.
+# Undone calls that are named. The rest is counted.
 MOST_UNDONE = 5
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
@@ -55,10 +55,10 @@ UNDONE = {
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
 NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
-# Where an edit of a tool went back together with the state that loaded it.
+# For an edit of a tool that was undone together with the state that loaded it.
 MAKE_AGAIN = "To redo it, make the edit again: the states that are kept do not have it."
 FILES = flag("False leaves files as they are", default=True)
-# For programs; all that the text says.
+# The same facts as in the text, for programs.
 CHECKPOINTS = array_of(
     "checkpoints",
     id={"type": "string"},
@@ -72,9 +72,9 @@ CHECKPOINTS = array_of(
 
 
 def time_travel_tools(workshop: Workshop, workspace: Workspace | None = None) -> list[Tool]:
-    """Make the tools: six that look at states and objects or go to them, two for output and jobs.
+    """Make the tools: six that inspect states and objects or switch states, two for output and jobs.
 
-    What tools write in the workspace is taken back as well.
+    Writes of tools in the workspace are undone as well.
     """
     return [
         _preview(workshop),
@@ -98,18 +98,18 @@ def _preview(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["time-travel"],
         title="Preview an evaluation",
-        # It says nothing worse of itself than what holds in an image that has not evaluated hostile code:
-        # the copy gives up its rights by code of its own, so it is not said to be read-only.
+        # These hints hold for an image that has not evaluated hostile code. The copy gives up its rights by
+        # its own code, so the tool does not claim to be read-only.
         destructive=False,
         idempotent=True,
         aliases=_form,
-        # The copy gives up its rights itself, so a preview is an evaluation as far as rules are concerned.
+        # The copy gives up its rights itself, so the rules treat a preview as an evaluation.
         judged_as=as_evaluation("code"),
     )
 
 
 def _form(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Take the name that the argument has in eval_form."""
+    """Accept the argument name of eval_form."""
     if "form" not in arguments or "code" in arguments:
         return arguments, ""
     rest = {name: value for name, value in arguments.items() if name != "form"}
@@ -135,7 +135,7 @@ def _looking(workshop: Workshop) -> list[Tool]:
             lambda image, a: f"Kept as {_told(image.checkpoint(a.get('label', '')))}",
             categories=["time-travel"],
             title="Keep the state",
-            # Nothing of the image changes, but the list of its states does.
+            # The image does not change, but the list of its states does.
             read_only=False,
         ),
         workshop.make(
@@ -178,7 +178,7 @@ def _inspect(workshop: Workshop) -> Tool:
 
 
 def _inspected(answer: Answer) -> Any:
-    """Return what an image tells of an object, with the ids of its parts where the text has none."""
+    """Return an image's description of an object, with the ids of its parts where the text has none."""
     parts = answer.data.get("parts", answer.data.get("children", []))
     ids = [(part["label"], part.get("id", part.get("object"))) for part in parts]
     known = [
@@ -210,7 +210,7 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
             categories=["time-travel"],
             title="Go back to a kept state",
             target=present_state,
-            # Where threads run, the state that is left cannot be kept.
+            # Where threads run, the abandoned state cannot be kept.
             destructive=True,
             idempotent=True,
         ),
@@ -225,7 +225,7 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
             categories=["time-travel"],
             title="Undo the last change",
             target=lambda image, a: f"{present_state(image, a)}, {workspace and workspace.changed_at}",
-            # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
+            # It undoes the change that the caller asked for, or nothing. A replay runs earlier calls again.
             destructive=False,
             open_world=workshop.open_world,
             judged_as=as_evaluation(by="replay"),
@@ -234,7 +234,7 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
 
 
 def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> Any:
-    """Take back the newer of the last change in the image and the last write of a tool."""
+    """Undo the newer one of the last change in the image and the last write of a tool."""
     way, files = arguments.get("by", "state"), arguments.get("files", True)
     written = workspace.changed_at if workspace is not None and files and way == "state" else None
     if workspace is None or written is None or written < (image.changed_at() or 0):
@@ -249,21 +249,21 @@ def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]
 
 
 def _taken_back(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> CheckpointInfo:
-    """Take back the last call in an image, and the edits whose load that was: one call is one step."""
+    """Undo the last call in an image, and the edits that it loaded: one call is one step."""
     info = image.undo(arguments.get("by", "state"), files=arguments.get("files", True))
     outcomes: list[FileOutcome] = []
     while workspace is not None and workspace.loaded_after(image.name, image.changed_at() or 0):
         outcomes += workspace.take_back()
     if not outcomes:
         return info
-    # Where both name a file, the edit was made first and is taken back last. A rollback would bring the state
-    # again, not the edit.
+    # Where both name a file, the edit was made first and is undone last. A rollback would restore the state,
+    # not the edit.
     known = {each.path: each for each in (*info.files, *outcomes)}
     return structs.replace(info, files=list(known.values()), left="", notes=[*info.notes, MAKE_AGAIN])
 
 
 def _gone_back(image: Image, words: str, going: Callable[[], CheckpointInfo]) -> Any:
-    """Go to a state, and tell where the image stands now and what became of files."""
+    """Switch to a state, and report the state of the image and the outcome for each file."""
     before = image.span().after
     info = going()
     span = image.span()
@@ -277,7 +277,7 @@ def _listed_outcomes(outcomes: Sequence[FileOutcome]) -> tuple[str, ...]:
 
 
 def comparison_text(found: Comparison) -> str:
-    """Tell how a state differs from another, for a person: definitions, files, and the calls between them."""
+    """Describe how two states differ, for a person: definitions, files, and the calls between them."""
     if found.is_same:
         return f"No difference between {found.a} and {found.b} was found."
     parts = [f"From {found.a} to {found.b}"]
@@ -306,7 +306,7 @@ def _told(info: CheckpointInfo) -> str:
 
 
 def _told_of_undo(info: CheckpointInfo) -> str:
-    """Tell where the image stands, which calls are taken back, and how to have them again."""
+    """Describe the state of the image, the undone calls, and how to restore them."""
     calls = [call or "a call" for call in info.undone[:MOST_UNDONE]]
     more = len(info.undone) - len(calls)
     taken = "; ".join([*calls, *([f"{more} more"] if more else [])])

@@ -1,9 +1,9 @@
-"""Walk through the files of a project, without those that git leaves out, step by step through descriptors.
+"""Walk the files of a project, except for those that git ignores, step by step through descriptors.
 
 No symlink is followed and nothing outside of the project is shown, whatever evaluated code does to the
-directories meanwhile. Rules are those of every .gitignore on the way and of .git/info/exclude; where the
-project is a part of a larger repository, on the way from its top. An environment of Python is left out also
-where no rule says so: `python -m venv` writes none before 3.13, and its files would hide the project's.
+directories meanwhile. The rules are those of every .gitignore on the way and of .git/info/exclude. If the
+project is part of a larger repository, the way begins at its top. A Python environment is excluded even
+without a rule: `python -m venv` writes none before 3.13, and its files would hide the project's.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gramercy.toolsets.paths import DEEPEST
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Larger than any file that a person wrote by hand.
+# Larger than any hand-written file.
 LARGEST_RULES = 1 << 20
 RULES = ".gitignore"
-# What every virtual environment has at its top.
+# The file at the top of every virtual environment.
 ENVIRONMENT = "pyvenv.cfg"
 GIT = ".git"
 EXCLUDED = (GIT, "info")
@@ -35,9 +35,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Chain(NamedTuple):
-    """The rules that hold in a directory: those of the nearest file first, each with where it begins.
+    """The rules for a directory: those of the nearest file first, each with the start of its paths.
 
-    `above` is the way from there to the project, for a file that lies above it.
+    `above` is the path from there to the project, for a file that lies above it.
     """
 
     rules: Rules
@@ -48,7 +48,7 @@ class Chain(NamedTuple):
 
 @dataclass(slots=True)
 class Folder:
-    """One directory, open while it is looked at. Names are sorted; `path` ends with a slash or is empty."""
+    """One directory, open while it is visited. Names are sorted. `path` ends with a slash or is empty."""
 
     descriptor: int
     path: str
@@ -59,7 +59,7 @@ class Folder:
 
 @dataclass(slots=True)
 class Tally:
-    """What a walk has come past: what git leaves out, environments of Python, directories it cannot read."""
+    """Counts of a walk: names that git ignores, Python environments, unreadable directories."""
 
     ignored: int = 0
     unreadable: int = 0
@@ -68,7 +68,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Level:
-    """A directory on the way, with those below that are still to come, the next one last."""
+    """A directory on the way, with its remaining subdirectories, the next one last."""
 
     folder: Folder
     chain: Chain | None
@@ -77,9 +77,9 @@ class _Level:
 
 
 def walk(root: Path, parts: Sequence[str], tally: Tally) -> Iterator[Folder]:
-    """Give every directory from one on: its files, then what is below it, in the order of the names.
+    """Yield every directory below a start: its files, then its subdirectories, in the order of the names.
 
-    Who begins in a directory that is left out wants to see it: no rules are heeded there.
+    A caller that starts in an excluded directory wants to see it: no rules apply there.
     """
     chain, is_out = _rules_above(root, parts)
     path = "".join(f"{part}/" for part in parts)
@@ -110,7 +110,7 @@ def walk(root: Path, parts: Sequence[str], tally: Tally) -> Iterator[Folder]:
 
 
 def _below(level: _Level, name: str, tally: Tally) -> _Level | None:
-    """Open a directory; None when it cannot be read, or is a symlink by now."""
+    """Open a directory. None when it cannot be read, or has become a symlink."""
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=level.folder.descriptor)
     except OSError:
@@ -124,7 +124,7 @@ def _below(level: _Level, name: str, tally: Tally) -> _Level | None:
 
 
 def _look(descriptor: int, path: str, chain: Chain | None, tally: Tally, *, heeds_rules: bool) -> _Level:
-    """List a directory without what is left out."""
+    """List a directory without excluded names."""
     folder = Folder(descriptor, path)
     with os.scandir(descriptor) as found:
         entries = list(found)
@@ -149,14 +149,14 @@ def _look(descriptor: int, path: str, chain: Chain | None, tally: Tally, *, heed
 
 
 def _links(chain: Chain | None, path: str) -> Iterator[tuple[Rules, str]]:
-    """Give the rules that hold in a directory, the nearest first, with its path from where they are."""
+    """Yield the rules for a directory, the nearest first, with its path relative to each."""
     while chain is not None:
         yield chain.rules, chain.above + path[chain.start :]
         chain = chain.farther
 
 
 def _leaves_out(rules: list[tuple[Rules, str]], name: str, is_folder: bool) -> bool:  # noqa: FBT001 - called often
-    """Tell whether something in a directory is left out: the nearest file with a rule that fits decides."""
+    """Return whether an entry is excluded: the nearest file with a matching rule decides."""
     for each, place in rules:
         verdict = each.ignores(name, place, is_folder=is_folder)
         if verdict is not None:
@@ -165,7 +165,7 @@ def _leaves_out(rules: list[tuple[Rules, str]], name: str, is_folder: bool) -> b
 
 
 def _rules_above(root: Path, parts: Sequence[str]) -> tuple[Chain | None, bool]:
-    """Return the rules that hold in a directory before its own, and whether they leave it out itself."""
+    """Return the rules above a directory, and whether they exclude the directory itself."""
     chain = None if has_repository(root) else _rules_of_repository(root)
     with contextlib.suppress(OSError), places.directory(root, EXCLUDED) as folder:
         chain = _with_rules(folder, "exclude", 0, chain)
@@ -186,11 +186,11 @@ def _names_above(name: str) -> Iterator[str]:
 
 
 def _rules_of_repository(root: Path) -> Chain | None:
-    """Return the rules of the repository that a project is a part of, from its top to above the project.
+    """Return the rules of the repository around a project, from its top to above the project.
 
-    None where they leave out the project itself: who works in it wants to see it.
+    None where they exclude the project itself: its user wants to see it.
     """
-    # By name first, since hardly any of them has one: a path object for each costs more than the look.
+    # Check by name first, since hardly any directory has one: a path object for each would cost more.
     above = _names_above(os.fspath(root))
     top = next((Path(each) for each in above if has_repository(each)), None)
     if top is None:
@@ -210,14 +210,14 @@ def _rules_of_repository(root: Path) -> Chain | None:
 
 
 def _seen_from(chain: Chain | None, path: str) -> Chain | None:
-    """Return rules as they are seen from a directory that lies at a path below them."""
+    """Return rules relative to a directory at a path below them."""
     if chain is None:
         return None
     return Chain(chain.rules, 0, _seen_from(chain.farther, path), path[chain.start :])
 
 
 def _with_rules(folder: int, name: str, start: int, chain: Chain | None) -> Chain | None:
-    """Put the rules of a file before those that hold already; one that cannot be read has none."""
+    """Put the rules of a file before the existing ones. An unreadable file has no rules."""
     with contextlib.suppress(OSError, WorkspaceError):
         rules = Rules(storage.read(folder, name, LARGEST_RULES).data)
         return Chain(rules, start, chain) if rules else chain

@@ -1,7 +1,7 @@
 """Files of a project and the documents that are open in it.
 
-Paths cannot leave the project, writes are whole or not at all, and what the latest of them replaced is kept
-outside of it, in a bounded number of bytes, so that it can be brought back.
+Paths cannot leave the project, and writes are atomic. The replaced contents of the latest writes are kept
+outside of the project, in a bounded number of bytes, so that they can be restored.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
     from gramercy.toolsets.documents import OpenFiles
     from gramercy.toolsets.storage import Content
 
-# A file passes through the model's context whole; what is larger is data, which evaluated code reads better.
+# A file passes through the model's context whole. A larger one is data, which evaluated code reads better.
 LARGEST_FILE = 20 * 1024 * 1024
-# Names shown of a directory that was taken for a file.
+# Names shown for a directory that was given as a file.
 MOST_LISTED = 20
 # An editor notices within a second that a file has changed on disk.
 RELOAD_SECONDS = 5.0
-# The state of a file that is not there.
+# The state of a missing file.
 ABSENT_FILE = "no such file"
-# A write takes milliseconds; who waits longer waits for a program that hangs.
+# A write takes milliseconds. A longer wait means that another program hangs.
 TURN_SECONDS = 10.0
 LOOK_SECONDS = 0.005
-# What is kept for undo: more writes than a person would take back one by one, and a bound on the disk.
+# Limits of the undo: more writes than a person would undo one by one, and a bound on the disk.
 MOST_WRITES = 100
 MOST_BYTES = 256 * 1024 * 1024
 
 
 class Workspace:
-    """One project directory. A function in its place is asked for it when the workspace is first used."""
+    """One project directory. A function in its place is called when the workspace is first used."""
 
     def __init__(self, root: str | Path | Callable[[], Path]) -> None:
         if callable(root):
@@ -67,9 +67,9 @@ class Workspace:
         else:
             self.root = _directory(root)
         self.documents = Documents()
-        # The editor that a person has files of the project open in, where it can be asked for their texts.
+        # The editor in which a person has files of the project open, if it can be asked for their texts.
         self.editor: OpenFiles | None = None
-        # When we wrote a file, and what it held before: an editor may not have read the new text yet.
+        # The time of our write to a file, and its old text: an editor may not have read the new text yet.
         self._latest: dict[str, tuple[float, str]] = {}
         self._past = Past(lambda: self.root)
         self._lock = threading.RLock()
@@ -80,7 +80,7 @@ class Workspace:
         return _directory(self._find_root())
 
     def place(self, path: str) -> RealPlace:
-        """Return where a path leads, found now unless it is a place already; refuse one that leads out."""
+        """Resolve a path, unless it is a place already. Refuse one that leads out of the project."""
         if isinstance(path, RealPlace):
             if path.trouble:
                 raise WorkspaceError(path.trouble)
@@ -93,15 +93,15 @@ class Workspace:
         return declared(tool, self.place, **options)
 
     def declared_buffer(self, tool: str) -> Paths:
-        """Declare the document that a tool reads: without a name the one that was opened last."""
+        """Declare the document that a tool reads. Without a name it is the one that was opened last."""
         return self.declared(tool, argument="buffer", default=self.documents.latest)
 
     def resolve(self, path: str) -> Path:
-        """Return the real path of a path; refuse one that leads out of the project, by a symlink too."""
+        """Return the real path of a path. Refuse one that leads out of the project, also by a symlink."""
         return Path(self.place(path).absolute)
 
     def name_of(self, path: str) -> str:
-        """Return the one name of a file among many ways to write its path."""
+        """Return the one name of a file among the many spellings of its path."""
         return self.place(path).name
 
     def read(self, path: str) -> Document:
@@ -110,7 +110,7 @@ class Workspace:
         return self.opened(path, self.data(path))
 
     def data(self, path: str) -> bytes:
-        """Return the bytes of a file, whatever they mean."""
+        """Return the bytes of a file in any format."""
         content = self._content(path)
         if content is None:
             raise self._missing(path)
@@ -124,7 +124,7 @@ class Workspace:
         return document
 
     def document(self, name: str | None = None) -> Document:
-        """Return an open document, unsaved text included; without a name the one that was opened last."""
+        """Return an open document with its unsaved text. Without a name it is the one opened last."""
         name = self.documents.latest() if name is None else name
         if name is None:
             raise WorkspaceError("no document is open: read a file first, or name one")
@@ -133,8 +133,8 @@ class Workspace:
         return attached if attached is not None else self.read(name)
 
     def attach(self, name: str, text: str, owner: str) -> Document:
-        """Take in the unsaved text of a document that a terminal, page or editor has open."""
-        # What an editor has open need not be a file of the project, nor a file at all.
+        """Add the unsaved text of a document that a terminal, page or editor has open."""
+        # A document of an editor need not be a file of the project, or a file at all.
         with contextlib.suppress(WorkspaceError):
             name = self.name_of(name)
         return self.documents.attach(Document(name, text, owner=owner))
@@ -146,7 +146,7 @@ class Workspace:
         return self.documents.attached(name)
 
     def _look_into(self, editor: OpenFiles, name: str) -> None:
-        """Take in what the editor has of a file; what it has saved is the file's own text."""
+        """Take the editor's text of a file. If it equals the saved text, the file's own text counts."""
         found = editor.text(self.root / name)
         if found is None:
             return
@@ -159,7 +159,7 @@ class Workspace:
             self.documents.attach(Document(name, text, owner=editor.name))
 
     def state(self, path: str) -> str:
-        """Tell the state of a file, for an approval to be sealed to."""
+        """Return the state of a file, so that an approval can be sealed to it."""
         place = self.place(path)
         self._refuse_unsaved(place)
         found = _state(self._content(place))
@@ -168,9 +168,9 @@ class Workspace:
         return found
 
     def write(self, path: str, text: str, *, expected: str | None = None) -> int:
-        """Replace a file as a whole and return how many bytes it has; on any failure the old one stays.
+        """Replace a whole file and return its size in bytes. On any failure the old file stays.
 
-        `expected` is the digest the old one must still have in the moment before it is replaced.
+        `expected` is the digest that the old one must still have right before it is replaced.
         """
         place = self.place(path)
         with self._lock, self._turn():
@@ -190,7 +190,7 @@ class Workspace:
             return len(data)
 
     def check_sealed(self, path: RealPlace, digest: str | None) -> None:
-        """Refuse a file that is not what was approved; `digest` is that of now, None for no file."""
+        """Refuse a file that is not the approved one. `digest` is the current one, None for no file."""
         if path.sealed is not None and (digest or ABSENT_FILE) != path.sealed:
             raise WorkspaceError(
                 f"{path} was changed by somebody else meanwhile, after it was shown; it is left as it is"
@@ -198,7 +198,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let one process at a time compare and replace files of the project; the wait is bounded."""
+        """Let one process at a time compare and replace files of the project, with a timeout."""
         descriptor = _lock_of(self.root)
         try:
             until = monotonic() + TURN_SECONDS
@@ -215,30 +215,30 @@ class Workspace:
 
     @property
     def changed_at(self) -> float | None:
-        """When the last write was that can be taken back, in seconds since 1970."""
+        """The time of the last write that can be undone, in seconds since 1970."""
         return self._past.changed_at
 
     def note_load(self, image: str, at: float | None) -> None:
-        """Take note that the file that was written last was loaded into an image, by a call over at `at`."""
+        """Note that the last written file was loaded into an image, by a call that ended at `at`."""
         with self._lock:
             self._past.note_load(image, at)
 
     def loaded_after(self, image: str, at: float) -> bool:
-        """Tell whether the last write was loaded into an image after a time: both are one change."""
+        """Return whether the last write was loaded into an image after a time. Then both are one change."""
         loaded = self._past.loaded
         return loaded is not None and loaded[0] == image and loaded[1] > at
 
     def take_back(self) -> list[FileOutcome]:
-        """Bring back what the last write replaced, and tell what became of each path."""
+        """Restore the content that the last write replaced. Return the outcome for each path."""
         with self._lock:
             name = self._past.last().name
-            # Not resolved again: it may be a symlink by now, which is then left alone.
+            # Not resolved again: it may have become a symlink, which is then left alone.
             if self.documents.attached(name) is not None:
                 self._refuse_unsaved(name)
             return self._past.take_back()
 
     def undo_last_write(self) -> str:
-        """Bring back what the last write replaced and say so; a file that was changed since is left alone."""
+        """Restore the content that the last write replaced, and say so. A file changed since is kept."""
         with self._lock:
             name = self._past.last().name
             outcome = next(each for each in self.take_back() if each.path == shown(name))
@@ -264,7 +264,7 @@ class Workspace:
             raise WorkspaceError(f"{place} cannot be written: {reason_of(error)}; it is as it was") from None
 
     def _content(self, path: str) -> Content | None:
-        """Return what a file holds, or None when there is none."""
+        """Return the content of a file, or None when there is no file."""
         place = self.place(path)
         if not place.last:
             raise self._missing(place)
@@ -286,14 +286,14 @@ class Workspace:
             raise WorkspaceError(told) from None
         except OSError as error:
             if error.errno == errno.ENXIO:
-                # A socket, or a device without a driver: to open these fails.
+                # A socket, or a device without a driver: opening these fails.
                 raise self._missing(place) from None
             if error.errno == errno.ELOOP:
                 raise WorkspaceError(f"{place} has become a link meanwhile: call it again") from None
             raise WorkspaceError(f"{place} cannot be read: {reason_of(error)}") from None
 
     def _missing(self, path: str) -> WorkspaceError:
-        """Make the error of a path that is no file."""
+        """Make the error for a path that is not a file."""
         try:
             return WorkspaceError(_instead(self.place(path)))
         except OSError as error:
@@ -315,14 +315,14 @@ def _state(content: Content | None) -> str:
 
 
 def _above(place: RealPlace) -> list[str]:
-    """Return the directories that a write makes."""
+    """Return the directories that a write creates."""
     parts = place.parts
     first = len(parts) - len(place.missing)
     return ["/".join(parts[:count]) for count in range(first, len(parts))]
 
 
 def _lock_of(root: Path) -> int:
-    """Open what processes lock before they write: a file of our own; the project where none can be had."""
+    """Open the lock for writes: a file of our own, or the project where that cannot be created."""
     kept = files_directory(root)
     lock = kept.with_name(f"{kept.name}.lock")
     if lock.is_relative_to(root):
@@ -363,7 +363,7 @@ def _script(content: Content, path: str) -> Script:
 
 
 def encoded(script: Script, text: str, path: str) -> bytes:
-    """Return the bytes of a text as a file holds it; refuse what it cannot hold."""
+    """Return the bytes of a text as its file holds it. Refuse characters that it cannot hold."""
     try:
         data = script.encode(text)
     except UnicodeEncodeError as error:
@@ -376,7 +376,7 @@ def encoded(script: Script, text: str, path: str) -> bytes:
 
 
 def _instead(place: RealPlace) -> str:
-    """Say what is there instead of a file; names that rules withhold are counted only."""
+    """Describe what is there instead of a file. Names that rules withhold are only counted."""
     try:
         with place.opened() as folder:
             names = place.names_in(folder)
@@ -395,7 +395,7 @@ def _instead(place: RealPlace) -> str:
 
 
 def _suggestion(place: RealPlace) -> str:
-    """Return the name beside a place that its own is closest to."""
+    """Return the name beside a place that is most similar to its own."""
     if place.missing or place.folder is None:
         return ""
     beside = os.listdir(place.folder.descriptor)  # noqa: PTH208 - of a descriptor
@@ -405,9 +405,9 @@ def _suggestion(place: RealPlace) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write: what the file, and the directories made for it, were before and are now, and when it was.
+    """One write: the file and the created directories before and after, and its time.
 
-    `loaded` is the image into which the same call has loaded the file, and when that was over.
+    `loaded` is the image into which the same call has loaded the file, and the time of that.
     """
 
     name: str
@@ -417,12 +417,12 @@ class Write:
 
     @property
     def size(self) -> int:
-        """The bytes of what it replaced."""
+        """The size of the replaced content."""
         return self.changes.pairs[self.name][0].size
 
 
 class Past:
-    """The latest writes, oldest first. What they replaced is in a store outside of the project."""
+    """The latest writes, oldest first. Their replaced contents are in a store outside of the project."""
 
     def __init__(self, find_root: Callable[[], Path]) -> None:
         self._find_root = find_root
@@ -430,23 +430,23 @@ class Past:
 
     @cached_property
     def store(self) -> Store:
-        """The store, made when a file is first written."""
+        """The store, created when a file is first written."""
         root = self._find_root()
         directory = files_directory(root)
         try:
             recover(directory, root)
             return Store(directory, root)
         except (FileStoreError, OSError):
-            # No such directory can be had, or it is in the project: then one that ends with this program.
+            # The directory cannot be created, or lies in the project: use a temporary one of this process.
             return Store(Path(tempfile.mkdtemp(prefix="gramercy-")), root)
 
     @cached_property
     def own(self) -> OwnWrites:
-        """What the images of the project know of the writes of tools."""
+        """The images' knowledge about the writes of tools."""
         return own_writes(self.store.root)
 
     def add(self, name: str, old: Content | None, new: Content, made: list[str]) -> None:
-        """Remember a write; the oldest make room for it."""
+        """Remember a write. The oldest ones are evicted for it."""
         pairs = {name: (ABSENT if old is None else self._kept(name, old), self._kept(name, new))}
         with contextlib.suppress(FileStoreError):
             pairs |= {folder: (ABSENT, self.store.look(folder)) for folder in made}
@@ -467,16 +467,16 @@ class Past:
 
     @property
     def changed_at(self) -> float | None:
-        """When the latest write was."""
+        """The time of the latest write."""
         return self._writes[-1].at if self._writes else None
 
     @property
     def loaded(self) -> tuple[str, float] | None:
-        """The image into which the latest write was loaded, and when."""
+        """The image into which the latest write was loaded, and the time of that."""
         return self._writes[-1].loaded if self._writes else None
 
     def note_load(self, image: str, at: float | None) -> None:
-        """Remember that the latest write was loaded; a load that left no change, or an end, is none."""
+        """Remember that the latest write was loaded. A load without a change or an end does not count."""
         if self._writes and at is not None and at > self._writes[-1].at:
             self._writes[-1] = replace(self._writes[-1], loaded=(image, at))
 
@@ -487,7 +487,7 @@ class Past:
         return self._writes[-1]
 
     def take_back(self) -> list[FileOutcome]:
-        """Take the latest write back; what is left alone now is not tried again."""
+        """Undo the latest write. Files that are left alone now are not tried again."""
         write = self._writes.pop()
         with self.own.under_way():
             try:

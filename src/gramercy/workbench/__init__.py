@@ -1,1 +1,1 @@
-"""Where things are joined: sources of tools become registries."""
+"""Joins the parts of the program: sources of tools become registries."""

@@ -1,4 +1,4 @@
-"""Agents in files: read and checked against the tools that they use, each fault with line and column."""
+"""Read agents from files and check them against their tools. Each fault has a line and column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gramercy.gram.agents import AgentSpecification
     from gramercy.tools.library import ToolLibrary
 
-# More than people write; a file of this size is something else.
+# Larger than any hand-written file.
 LARGEST_FILE = 4_000_000
 
 
@@ -25,7 +25,7 @@ def read_agent(
 ) -> Agent:
     """Read an agent of a file, or raise SourceError with every fault of it by line and column.
 
-    What is only a warning is told.
+    Warnings are reported.
     """
     text = _text(file)
     _check(text, file, (), tell)
@@ -56,7 +56,7 @@ def _check(
     tell: Callable[[str], object],
     library: ToolLibrary | None = None,
 ) -> None:
-    """Raise what makes an agent unusable; with a library, what of the tools that it uses has no match."""
+    """Raise for an unusable agent. With a library, also check that the agent's tools have a match in it."""
     from gramercy.gram.lint.diagnostics import Severity
     from gramercy.gram.lint.linter import lint
 

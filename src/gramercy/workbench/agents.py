@@ -1,4 +1,4 @@
-"""Join an agent of a file to tools, an image, other servers, rules, a journal: its place of work.
+"""Join an agent of a file to tools, an image, other servers, rules and a journal: its workplace.
 
 `run`, `chat`, `acp` and `compare` all open one.
 """
@@ -40,11 +40,11 @@ ASSISTANT = (
     "You work with a programmer in their project, with tools in a live image of it. Look before you change "
     "something, try what you claim, and say briefly what you did and what came of it."
 )
-# Of tools that are missing, on one line.
+# Missing tools that are named on one line.
 MOST_NAMED = 3
-# What a library says of a specification for which it has nothing.
+# A library's message about a specification without an implementation.
 UNIMPLEMENTED = "implemented nothing of that name"
-# As short as can be: a run that nobody attends says at once that a call waits for a person.
+# Wait as short as possible: an unattended run reports at once that a call waits for a person.
 AT_ONCE = 0.001
 
 
@@ -58,10 +58,10 @@ class Foreign(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What was said about an agent and what it works with; `name` chooses one agent of the file.
+    """The options about an agent and its surroundings. `name` selects one agent of the file.
 
-    `model` stands in for the models that the file names, of nested agents too. Without a file it is an
-    assistant that may use all tools. `trace` is where runs are recorded, `shadow` what runs beside its tools.
+    `model` replaces the models that the file names, also those of nested agents. Without a file it is an
+    assistant that may use all tools. Runs are recorded in `trace`, and `shadow` runs beside its tools.
     """
 
     file: str = ""
@@ -86,11 +86,11 @@ def open_workplace(
     tools: ToolLibrary | None = None,
     may_run: Callable[[Path], bool] = lambda _: False,
 ) -> Iterator[Workplace]:
-    """Give an agent with all that it works with; images and servers end with the block.
+    """Yield a workplace with its agent. Images and servers end with the block.
 
-    `approver` is asked about dangerous calls, `may_run` about a file of tools that was not named, `tell` gets
-    lines for the person; `tools` are those of the plan's sources where these are loaded already. The
-    providers are the caller's to close, on the event loop that used them.
+    `approver` is asked about dangerous calls, `may_run` about a file of tools that was not named, and `tell`
+    gets lines for the person. `tools` are those of the plan's sources where these are loaded already. The
+    caller must close the providers, on the event loop that used them.
     """
     with ExitStack() as stack:
         plan = _with_tools_beside(plan, tell, may_run) if plan.file else _with_default_image(plan)
@@ -125,7 +125,7 @@ def open_workplace(
 def _add_shadow(
     plan: Plan, agent: Agent, executor: Executor, stack: ExitStack, tell: Callable[[str], object]
 ) -> None:
-    """Set other implementations beside the tools of an agent, and tell at the end what differed."""
+    """Run other implementations beside the tools of an agent, and report the differences at the end."""
     from gramercy.agents.shadow import Shadow
     from gramercy.agents.tracing import tools_of
 
@@ -153,7 +153,7 @@ def _tools_of(
     tell: Callable[[str], object],
     loaded: ToolLibrary | None,
 ) -> Tools:
-    """Bring the tools of files, of an image and of other servers together."""
+    """Collect the tools of files, of an image and of other servers."""
     registry = load_tools(*plan.origin.sources) if loaded is None else Registry(loaded.values())
     own = frozenset(registry.names())
     image = workspace = None
@@ -172,7 +172,7 @@ def _tools_of(
 
 
 def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
-    """Read the agent, or make one that has all tools; those of servers named at the start are its own too."""
+    """Read the agent, or make one with all tools. It also gets the tools of servers named at the start."""
     if not plan.file:
         return _assistant(plan, tools)
     try:
@@ -185,7 +185,7 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
 
 
 def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
-    """Return what to say instead where an agent wants tools of an image and there is none."""
+    """Return a better error where an agent wants tools of an image and there is no image."""
     if plan.origin.language is not None:
         return None
     from gramercy.workbench.selection import TOOLSETS
@@ -198,7 +198,7 @@ def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
 
 
 def _without_tools(plan: Plan, error: SourceError) -> SourceError:
-    """Say where tools are named, where an agent wants some and nothing was named."""
+    """Add how to name tools, where an agent wants some and none were named."""
     is_unnamed = not plan.origin.sources and not plan.foreign.servers
     if not is_unnamed or UNIMPLEMENTED not in str(error):
         return error
@@ -219,7 +219,7 @@ def _assistant(plan: Plan, tools: Tools) -> Agent:
 
 
 def _with_default_image(plan: Plan) -> Plan:
-    """Take an image in the language of the project where nothing else was named."""
+    """Use an image in the language of the project where nothing else was named."""
     if plan.origin.sources or plan.origin.language or plan.foreign.servers:
         return plan
     from gramercy.images.project import default_language
@@ -229,7 +229,7 @@ def _with_default_image(plan: Plan) -> Plan:
 
 
 def _patient(plan: Plan) -> Limits:
-    """Let tools take as long as an image lets them: it ends its work by itself, and tells more."""
+    """Let tools take as long as an image lets them: the image ends its own work, and reports more."""
     seconds = plan.limits.tool_seconds
     if plan.origin.language is None or seconds is None:
         return plan.limits
@@ -247,12 +247,12 @@ def _with_usable_project(plan: Plan, stack: ExitStack, tell: Callable[[str], obj
 
 
 def _with_tools_beside(plan: Plan, tell: Callable[[str], object], may_run: Callable[[Path], bool]) -> Plan:
-    """Take the Python file of the same name beside the agent, where no other tools are named.
+    """Use the Python file of the same name beside the agent, where no other tools are named.
 
-    It runs on the host, and who names an agent has named a description: the first time it has to be wanted.
+    It runs on the host, and the person has only named a description. So the first time they must agree to it.
     """
     beside = Path(plan.file).with_suffix(".py")
-    # A Python file that was named as the agent is no agent, as its reader will say.
+    # A Python file that was named as the agent is not an agent. Its reader will report that.
     if plan.origin.sources or beside == Path(plan.file) or not beside.is_file():
         return plan
     if not is_known(beside) and not may_run(beside):
@@ -287,7 +287,7 @@ def _add_image(
             environment=environment,
         )
     )
-    # A specification names every argument with its bounds: a limit of this machine would not fit.
+    # A specification names every argument with its bounds: a limit of this machine would not match.
     limit = None if plan.file else origin.timeout_limit
     for tool in image_registry(image, image.language, workspace, limit).library().values():
         if tool.name in registry:

@@ -1,4 +1,4 @@
-"""«Always allow this»: the rules that a person can choose from, and writing one into the user's own file.
+"""«Always allow this»: the rules that a person can choose from, and writing one to the user's file.
 
 A rule is written for the project of the call alone, as narrow as the person chooses, before any other rule of
 the same table that would decide otherwise.
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.tools.tool import Place, Tool
 
-# Arguments that name a file or a directory; a rule about them is worth more than one about all arguments.
+# Arguments that name a file or a directory. A rule about them is more useful than one about all arguments.
 PATHS = ("path", "file", "directory")
-# A rule is read by people: a call whose arguments are longer is allowed by its tool or not at all.
+# People read the rules. A call with longer arguments can only be allowed by its tool.
 LONGEST_GLOB = 200
 MOST_ARGUMENTS = 5
-# Wildcards, and what no file of TOML can hold as it is: control characters and halves of surrogate pairs.
+# Wildcards, and characters that TOML cannot hold literally: control characters and lone surrogates.
 _WILD = re.compile("[*?\x00-\x1f\x7f\ud800-\udfff]")
 _UNWRITABLE = re.compile("[\ud800-\udfff]")
 _COMMENT = re.compile(r"[ \t]*#")
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A rule that a person can choose; `name` is a word for a form, `words` say what it allows."""
+    """A rule that a person can choose. `name` is a word for a form, `words` describe what it allows."""
 
     name: str
     words: str
@@ -69,7 +69,8 @@ def offered_rules(
 ) -> list[Offer]:
     """Return rules that allow a call and others like it, the narrowest first.
 
-    A path is written under its real name. Of a control file only that: no wider rule would allow it.
+    A path is written under its real name. For a control file only that rule is offered: no wider rule would
+    allow it.
     """
     reason = f"always allowed by a person, {strftime('%Y-%m-%d')}"
 
@@ -96,12 +97,12 @@ def offered_rules(
 
 
 def _is_plain(glob: str) -> bool:
-    """Tell whether a value, taken for a glob, matches nothing but itself."""
+    """Return whether a value, read as a glob, matches only itself."""
     return bool(glob) and len(glob) <= LONGEST_GLOB and not _WILD.search(glob) and ".." not in glob.split("/")
 
 
 def _is_short(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a person can read all arguments in a rule, and a file of TOML can hold them."""
+    """Return whether a person can read all arguments in a rule, and TOML can hold them."""
     if len(arguments) > MOST_ARGUMENTS:
         return False
     return all(
@@ -112,20 +113,20 @@ def _is_short(arguments: Mapping[str, Any]) -> bool:
 
 
 def _has_null(value: Any) -> bool:
-    """Tell whether there is a null in a value: TOML has none."""
+    """Return whether a value contains a null: TOML has none."""
     if isinstance(value, list | dict):
         return any(map(_has_null, value.values() if isinstance(value, dict) else value))
     return value is None
 
 
 def _has_secret(arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a rule with these arguments would keep what the journal masks when the call is over."""
+    """Return whether a rule with these arguments would keep a secret that the journal masks later."""
     text = canonical_text(dict(arguments))
     return masked(text) != text
 
 
 def why_not(verdict: Verdict | None, project: str | None) -> str:
-    """Say why a rule in the user's file would not keep a question from coming again; else nothing."""
+    """Return why a rule in the user's file would not prevent the next question. Else empty."""
     origin = verdict.rule.origin if verdict is not None and verdict.rule is not None else None
     if origin is not None and origin.layer == GIVEN:
         return f"it is asked because of {origin}, given with --policy, which comes before your own rules"
@@ -138,8 +139,8 @@ def why_not(verdict: Verdict | None, project: str | None) -> str:
 def remember(rule: Rule, tool: Tool, arguments: Mapping[str, Any], project: str | None) -> Rule:
     """Write a rule into the user's file; return it with its origin.
 
-    It stands before the rules of its table that decide about this call now. Where it cannot be written so
-    that it counts, InvalidPolicyError tells the rule, for the person to write it down by hand.
+    It is placed before the rules of its table that decide about this call now. If it cannot be written so
+    that it takes effect, InvalidPolicyError contains the rule, so that the person can add it by hand.
     """
     path = user_policy_file().resolve()
     with _locked(path.parent):
@@ -177,7 +178,7 @@ def _written(rule: Rule, project: str | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a value as TOML, whose numbers and lists are those of JSON; what does not print is escaped."""
+    """Format a value as TOML. Numbers and lists are those of JSON. Unprintable characters are escaped."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{written_key(key)} = {_text(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):
@@ -186,7 +187,7 @@ def _text(value: Any) -> str:
 
 
 def _line_before(tool: Tool, arguments: Mapping[str, Any], project: str | None) -> int:
-    """Return the line of the first rule of the table that matches this call; 0 for the end of the file."""
+    """Return the line of the first rule of the table that matches this call. 0 is the end of the file."""
     name = SPECIAL if project else GENERAL
     layers = [layer for layer in read_policies(project or None).layers if layer.name == name]
     places = tool.places(arguments)
@@ -198,20 +199,20 @@ def _line_before(tool: Tool, arguments: Mapping[str, Any], project: str | None) 
 
 
 def _inserted(text: str, rule: str, line: int) -> str:
-    # Lines as TOML counts them; splitlines() also ends one at a form feed or U+2028.
+    # Lines as TOML counts them: splitlines() also ends a line at a form feed or U+2028.
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     if not line:
         gap = "" if not lines else "\n" if text.endswith("\n") else "\n\n"
         return f"{text}{gap}{rule}"
     place = line - 1
-    # Remarks above a rule are about that rule.
+    # Comments above a rule belong to that rule.
     while place > 0 and _COMMENT.match(lines[place - 1]):
         place -= 1
     return "".join([*lines[:place], rule, "\n", *lines[place:]])
 
 
 def _check(before: str, after: str, rule: Rule, project: str | None) -> None:
-    """Refuse a text that says anything but what was said before, and the rule."""
+    """Refuse a text that differs from the old one by more than the rule."""
     import tomllib
 
     try:
@@ -240,7 +241,7 @@ def _rules(data: dict[str, Any], project: str | None) -> list[Any]:
 
 
 def _without(data: dict[str, Any], project: str | None) -> dict[str, Any]:
-    """Return all but the rules of one table, and tables that are empty without them."""
+    """Return all but the rules of one table, without tables that are empty then."""
     table = _table(data, project)
     rest = {key: value for key, value in table.items() if key != "rules"}
     if not project:
@@ -265,7 +266,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Put another text in the place of a file at once, so that no reader sees half of it."""
+    """Replace the text of a file atomically, so that no reader sees half of it."""
     try:
         write_whole(path, text, mode=None if path.exists() else 0o600)
     except OSError as error:
@@ -273,7 +274,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 class FormOffers:
-    """The same offers for a form at a client; `written` is called after a rule was written."""
+    """The same offers for a form at a client. `written` is called after a rule was written."""
 
     def __init__(self, request: ApprovalRequest, written: Callable[[], object]) -> None:
         self._request = request
@@ -294,7 +295,7 @@ class FormOffers:
         return told_let_through(found, total)
 
     def write(self, name: str) -> str:
-        """Write the rule of that name; return what is told about it."""
+        """Write the rule of that name. Return a message about it."""
         request = self._request
         rule = remember(self._offers[name].rule, request.tool, request.arguments, request.project)
         self._written()
@@ -302,12 +303,12 @@ class FormOffers:
 
 
 def form_offers(written: Callable[[], object], request: ApprovalRequest) -> FormOffers | None:
-    """Return what a form can offer; nothing where no project is known, or a rule would not help."""
+    """Return the offers for a form, None where no project is known, or a rule would not help."""
     if not request.project or why_not(request.verdict, request.project):
         return None
     return FormOffers(request, written)
 
 
 def told_rule(rule: Rule) -> str:
-    """Say which rule was written, and where."""
+    """Describe the rule that was written, and its file."""
     return f"{rule.origin} says from now on: {rule}"

@@ -1,6 +1,6 @@
-"""The journal of a server as its callers may read it: what was called, how it ended, what was decided.
+"""The journal of a server as its callers may read it: the calls, their ends and the decisions.
 
-What a call was about is shown to its own caller only, cut short and without what looks like a secret.
+The arguments of a call are shown to its own caller only, shortened and with secrets masked.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import CallRecord, Entry, Journal
 
-# What a model reads in one go: about as many lines as fit, each cut to a line or two.
+# What a model reads in one piece: about as many lines as fit, each cut to a line or two.
 MOST_CALLS = 100
 LONGEST_DETAIL = 200
 WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in doubt"}
 
 
 class Audit:
-    """A journal as callers may read it: the calls of one serving process, and in which sandbox they ran."""
+    """A journal as callers may read it: the calls of one serving process, and their sandbox."""
 
     def __init__(
         self, journal: Journal, session: str = "", *, sandbox: Callable[[], str] | None = None
     ) -> None:
         self._journal = journal
         self._session = session
-        # Asked when somebody reads: to look for a sandbox takes longer than a server has for its start.
+        # Called when a client reads: detecting the sandbox takes longer than a server has for its start.
         self._sandbox = sandbox
 
     def text(self, principal: str) -> str:
-        """Write the latest calls, oldest first, one on a line, as this principal may see them."""
+        """Format the latest calls, oldest first, one per line, as this principal may see them."""
         records = self._journal.records(session=self._session, most=MOST_CALLS)
         moves = self._moves(records)
         latest = [record for record in records if record.key in moves][::-1]
@@ -48,7 +48,7 @@ class Audit:
 
     def _moves(self, records: Iterable[CallRecord]) -> dict[int, list[Entry]]:
         found: dict[int, list[Entry]] = {}
-        if isinstance(self._journal, MemoryJournal):  # it has no index, so that one look is cheaper
+        if isinstance(self._journal, MemoryJournal):  # without an index one query is cheaper
             for entry in self._journal.entries():
                 found.setdefault(entry.key, []).append(entry)
             return found
@@ -60,7 +60,7 @@ def _line(record: CallRecord, moves: list[Entry], where: str, *, is_own: bool) -
     states = " → ".join(WORDS.get(move.state, move.state.value) for move in moves)
     parts = [f"{at} {record.call.tool}: {states}{where}"]
     if is_own:
-        # What ran is what was approved last, which a person may have changed.
+        # The executed arguments are those approved last, which a person may have changed.
         given = record.facts.arguments or record.call.arguments
         ending = record.facts.detail if record.state in {State.DENIED, State.FAILED, State.IN_DOUBT} else ""
         rulings = [move.facts.ruling for move in moves if move.facts.ruling is not None]

@@ -1,8 +1,9 @@
-"""The control socket: how a person at another terminal acts through a process that serves.
+"""The control socket: a person at another terminal acts through a serving process.
 
-One JSON object on a line each way, bounded. The socket is for its user alone (0600 in a 0700 directory), who
-is checked again on every connection, and refuses a process that is more confined than the server, as the code
-in an image is. Decisions do not come this way: they are moves in the journal, and need no living server.
+Each side sends one JSON object per line, bounded in length. Only the same user can reach the socket (0600 in
+a 0700 directory). The user is checked again on every connection, and a process that is more confined than the
+server is refused: the code in an image is such a process. Decisions do not use the socket: they are
+transitions in the journal, and need no living server.
 """
 
 from __future__ import annotations
@@ -44,24 +45,24 @@ if TYPE_CHECKING:
     Operations = Mapping[str, Callable[..., Any]]
 
 SUFFIX = ".control"
-# The process comes first; anything else in the directory is none of ours.
+# The process id comes first. Other names in the directory are not ours.
 NAME = re.compile(rf"\d+-[0-9a-f]+{re.escape(SUFFIX)}")
-# An effect has at most 16 million characters, of which JSON may escape some; arguments have less.
+# An effect has at most 16 million characters, and JSON may escape some. Arguments have less.
 LONGEST_FRAME = 64_000_000
-# A frame of this size at once; most fit.
+# The size of one read. Most frames fit.
 CHUNK = 65_536
-# One person has few terminals; what is beyond waits in the queue of the socket.
+# One person has few terminals. Further connections wait in the queue of the socket.
 MOST_CONNECTIONS = 16
 # A terminal sends its request at once, and reads the answer at once.
 STALLED_SECONDS = 10.0
-# Who has said nothing for so long gives way to others when there is no place left.
+# A connection that was silent for this long is closed when there is no place left.
 MUTE_SECONDS = 0.2
 LOOK_SECONDS = 0.05
-# To run the preview of an effect takes up to 20 s.
+# Running the preview of an effect takes up to 20 s.
 ANSWER_SECONDS = 40.0
-# What a server tells about itself is there at once; a person who looks waits no longer for one that is stuck.
+# A healthy server describes itself at once. A person does not wait longer for one that hangs.
 GLANCE_SECONDS = 5.0
-# Between two tries to accept a connection, while the process has no descriptor left for it.
+# Between two attempts to accept a connection, while the process has no free descriptor.
 PAUSE_SECONDS = 0.1
 # pid, uid and gid.
 CREDENTIALS = struct.Struct("3i")
@@ -69,12 +70,12 @@ CONFINEMENT = ("NoNewPrivs", "Seccomp", "Seccomp_filters")
 
 
 class Control:
-    """The socket of one serving process; `operations` are its requests by name, with their arguments."""
+    """The socket of one serving process. `operations` are its requests by name, with their arguments."""
 
     def __init__(self, directory: Path, operations: Operations) -> None:
         self._operations = operations
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        # Connections from which a request is awaited, with the moment since when.
+        # Connections that have not sent a request yet, with the time since when.
         self._mute: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -84,7 +85,7 @@ class Control:
         try:
             with Address(self.path) as address:
                 self._socket.bind(address)
-            # Before listen(), so that there is no moment at which another user could connect.
+            # Before listen(), so that another user cannot connect at any moment.
             self.path.chmod(0o600)
             self._socket.listen()
         except OSError:
@@ -96,7 +97,7 @@ class Control:
         """Stop answering, and remove the socket."""
         self._is_closed.set()
         self.path.unlink(missing_ok=True)
-        # Wakes the thread that accepts, which closing alone does not.
+        # Wakes the accepting thread. Closing the socket alone does not.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -109,18 +110,18 @@ class Control:
             except OSError:
                 if self._is_closed.wait(PAUSE_SECONDS):
                     return
-                # No descriptor was left, or the terminal went away before it was served.
+                # The process has no free descriptor, or the terminal disconnected before it was served.
                 self._places.release()
                 continue
             threading.Thread(target=self._serve, args=[connection], name="gramercy-desk", daemon=True).start()
 
     def _take_place(self) -> None:
-        """Wait for a place; connections that keep theirs and say nothing lose it."""
+        """Wait for a place. Silent connections lose theirs."""
         while not self._places.acquire(timeout=LOOK_SECONDS):
             with self._lock:
                 late = [each for each, since in self._mute.items() if monotonic() - since >= MUTE_SECONDS]
                 for connection in filterfalse(_has_news, late):
-                    # Ends the read of its thread, which closes it.
+                    # Ends the read of its thread, which then closes it.
                     with suppress(OSError):
                         connection.shutdown(socket.SHUT_RDWR)
 
@@ -135,13 +136,13 @@ class Control:
                     if problem:
                         return
         except (OSError, ControlError):
-            # The terminal went away, or sends no frames of ours: there is nobody to tell.
+            # The terminal has disconnected, or does not speak our protocol: there is no client to notify.
             return
         finally:
             self._places.release()
 
     def _heard(self, connection: socket.socket) -> bytes | None:
-        """Read the next request; until it is there, the connection is mute."""
+        """Read the next request. Until it is complete, the connection counts as silent."""
         with self._lock:
             self._mute[connection] = monotonic()
         try:
@@ -169,17 +170,17 @@ def _failure(error: Exception) -> bytes:
 
 
 def _has_news(connection: socket.socket) -> bool:
-    """Tell whether something can be read at once."""
-    # Unlike select(), this knows descriptors beyond 1,023.
+    """Return whether data can be read at once."""
+    # Unlike select(), this supports descriptors beyond 1,023.
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def why_refused(connection: socket.socket) -> str:
-    """Return why the process at the other end may not act here; empty when it may."""
+    """Return why the process at the other end may not act here. Empty when it may."""
     if not hasattr(socket, "SO_PEERCRED"):
-        # Not Linux: the modes of directory and socket have kept others out.
+        # Not Linux: the modes of directory and socket have kept other users out.
         return ""
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, _ = CREDENTIALS.unpack(told)
@@ -198,14 +199,14 @@ def why_refused(connection: socket.socket) -> str:
 
 
 def confinement(pid: int) -> dict[str, int]:
-    """Return how confined a process is: nothing takes these back, whatever it runs."""
+    """Return how confined a process is. A process cannot undo any of these."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
     pairs = (line.partition(":") for line in lines)
     return {name: int(value) for name, _, value in pairs if name in CONFINEMENT}
 
 
 def read_line(connection: socket.socket) -> bytes | None:
-    """Read one frame; None at the end of the stream."""
+    """Read one frame. None at the end of the stream."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -228,11 +229,11 @@ class Serving(msgspec.Struct, frozen=True):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return int(self.path.name.partition("-")[0])
 
     def ask(self, request: str, **details: Any) -> Any:
-        """Have it do something; ControlError with its words where it cannot."""
+        """Send a request and return the result. ControlError carries the server's message."""
         frame = msgspec.json.encode({"do": request, **details}) + b"\n"
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -262,13 +263,13 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 def serving_processes(directory: Path | None) -> list[Serving]:
-    """List the processes that serve with a journal, oldest first; some of them may be gone."""
+    """List the processes that serve with a journal, oldest first. Some of them may have ended."""
     if directory is None:
         return []
     found = []
     with suppress(OSError):
         for path in directory.iterdir():
-            # One that ends just now must not hide the others.
+            # A process that ends just now must not hide the others.
             with suppress(FileNotFoundError):
                 if NAME.fullmatch(path.name):
                     found.append((path.lstat().st_mtime, path))
@@ -278,9 +279,9 @@ def serving_processes(directory: Path | None) -> list[Serving]:
 def asked_at_once(
     servings: Iterable[Serving], *requests: str, seconds: float = GLANCE_SECONDS
 ) -> list[tuple[Serving, dict[str, Any] | ControlError]]:
-    """Ask all processes side by side; return their answers by request, or why there are none.
+    """Ask all processes in parallel. Return their answers by request, or the errors.
 
-    They have one time together: what is stuck must not be waited for once for each.
+    They share one timeout: several hanging processes must not be awaited one after the other.
     """
     found: list[tuple[Serving, dict[str, Any] | ControlError]] = []
     asked = []
@@ -306,9 +307,9 @@ def _ask_all(serving: Serving, requests: Iterable[str], place: list[dict[str, An
 
 
 class Desk:
-    """What a person at another terminal can have a server do, each through its executor.
+    """The requests that a person at another terminal can send to a server, through its executor.
 
-    `project` tells where it works, `session` what its calls are recorded with.
+    `project` returns its directory, `session` is recorded with its calls.
     """
 
     def __init__(
@@ -335,7 +336,7 @@ class Desk:
         }
 
     def about(self) -> dict[str, Any]:
-        """Tell what is served."""
+        """Describe the served tools."""
         tools = [tool.name for tool in self._executor.tools()]
         return {
             "pid": os.getpid(),
@@ -347,11 +348,11 @@ class Desk:
         }
 
     def images(self) -> list[dict[str, Any]]:
-        """Look at the images; that never waits for one, and never starts one."""
+        """Describe the images. This never waits for an image, and never starts one."""
         return [msgspec.to_builtins(image.look()) for image in self._images()]
 
     def check(self, key: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return a call with edited arguments as it would be asked about, its effect told anew."""
+        """Return a call with edited arguments as it would be asked about, with a new preview."""
         tool = self._tool(key)[0]
         checked = tool.checker.check(arguments)
         verdict = self._executor.why(tool.name, checked)
@@ -363,7 +364,7 @@ class Desk:
         return {"arguments": checked, "text": request.text(), "effect": told.as_data()}
 
     def hunks(self, key: int) -> dict[str, Any]:
-        """Return the hunks of the edit that a call proposes, if it does, and what names them all."""
+        """Return the hunks of the edit that a call proposes, if any, and the seal for them."""
         tool, arguments = self._tool(key)
         texts = tool.proposed_edit(arguments)
         found = hunks.split(*texts) if texts else []

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
 
 TOKEN = "GRAMERCY_FOREIGN_TOKEN_"  # noqa: S105 - the name of a variable, not a token
-# For all servers together, within the quarter of a second that `serve` has for its end.
+# For all servers together, within the quarter of a second that `serve` has to end.
 CLOSING_SECONDS = 0.15
 
 
 def name_server(word: str, *, variables: Iterable[str] = (), timeout: float = 60.0) -> ForeignServer:
-    """Make a server of `NAME=COMMAND` or `NAME=URL`; it is not touched before it is needed.
+    """Make a server from `NAME=COMMAND` or `NAME=URL`. It is not started or contacted before it is needed.
 
     The program sees only those variables of our environment that are named; a token for an address is taken
     from `GRAMERCY_FOREIGN_TOKEN_NAME`.
@@ -47,7 +47,7 @@ def _words(command: str) -> list[str]:
 
 
 class ForeignServers:
-    """The other servers of one registry. What was accepted of them is there before they are started."""
+    """The other servers of one registry. Their accepted tools are registered before they are started."""
 
     def __init__(self, servers: Iterable[ForeignServer], pins: str | None, rules: Iterable[str] = ()) -> None:
         self.servers = tuple(servers)
@@ -56,7 +56,7 @@ class ForeignServers:
         self._check_names()
 
     def register(self, registry: Registry) -> None:
-        """Register what was accepted; whether it still holds is seen at the first call at the latest."""
+        """Register the accepted tools. Their definitions are checked at the first call at the latest."""
         for server in self.servers:
             rules = self._rules_of(server)
             done = register_foreign(registry, server, pins=self._pins, rules=rules, defer=True)
@@ -64,7 +64,7 @@ class ForeignServers:
                 raise ForeignError("; ".join(done.notices))
 
     def check(self, tell: Callable[[str], None]) -> threading.Thread:
-        """Ask the servers on a thread of its own how their tools stand, and tell what is to be known."""
+        """Check the tools of the servers on a separate thread, and report differences."""
         thread = threading.Thread(
             target=self._check, args=(tell,), name="gramercy-foreign-check", daemon=True
         )

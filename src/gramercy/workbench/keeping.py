@@ -1,9 +1,9 @@
-"""What of a project evaluated code may only read: our own files there, and what rules hold from writing.
+"""The paths of a project that are read-only for evaluated code: our own files, and those that rules protect.
 
-A rule that denies one of the file tools a path, or asks about it, would be beside the point if `eval_form`
-could write the same file: code cannot ask in the middle of its work. So it holds for evaluated code too,
-whichever file tool it names, and whether that tool is served or not. Mounts know paths and no patterns: what
-cannot be held is told.
+A rule that denies one of the file tools a path, or asks about it, would be useless if `eval_form` could write
+the same file: code cannot ask in the middle of its work. So it holds for evaluated code too, whichever file
+tool it names, and whether that tool is served or not. Mounts work on paths, not on patterns: rules that
+cannot be enforced are reported.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 # Entries of the project that are compared with a pattern when an image starts: about 50 ms.
 MOST_ENTRIES = 5_000
-# Each is a mount, a third of a millisecond of the start.
+# Each is a mount, and costs a third of a millisecond at the start.
 MOST_KEPT = 60
 READER = "read_file"
-# What may not be written unasked.
+# Actions that forbid a write without a question.
 HELD = (Action.DENY, Action.ASK)
 _WORDS = {Action.DENY: "denies", Action.ASK: "asks about"}
 _WILD = re.compile(r"[*?]")
@@ -40,7 +40,7 @@ _OWN = "gramercy reads rules, tools or pins from it"
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Paths that evaluated code may only read, each with why, and what of the rules is not held inside."""
+    """Read-only paths for evaluated code, each with a reason, and the rules that are not enforced inside."""
 
     reasons: Mapping[Path, str] = {}
     notes: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def walled(
     policy: Policy | None,
     tools: Iterable[Tool] = (),
 ) -> Environment:
-    """Return an environment in which our own files, as named to us, and what rules hold are read-only."""
+    """Return an environment in which our own files, as named to us, and protected paths are read-only."""
     environment = environment or Environment()
     found = {tool.name: tool for tool in tools}
     kept, shown = Kept(), tuple[str, ...]()
@@ -76,9 +76,9 @@ def walled(
 
 
 def file_writers(found: Mapping[str, Tool] | None = None) -> list[Tool]:
-    """Return the tools that write a file by its path; of those that are not among the found, a stand-in.
+    """Return the tools that write a file by its path. For those that are not found, return a stand-in.
 
-    A rule about one of them is a word about its path, whether or not the tool is served.
+    A rule about one of them is a statement about its path, whether or not the tool is served.
     """
     return [
         (found or {}).get(name) or _stand_in(name, categories, "dangerous")
@@ -93,7 +93,7 @@ def _stand_in(name: str, categories: Sequence[str], level: str) -> Tool:
 
 
 def readable_inside(policy: Policy, reader: Tool) -> tuple[str, ...]:
-    """Say which rules about reading hold for the file tools alone: an image reads its whole project."""
+    """Describe which rules about reading hold for the file tools only: an image reads its whole project."""
     return tuple(
         f"{_begun(rule.named(number))} {_WORDS[rule.action]} reading {rule.arguments['path']} by the file "
         "tools, but evaluated code can read it."
@@ -113,7 +113,7 @@ def own_files(project: Path, named: Iterable[str | None]) -> tuple[Path, ...]:
 
 
 def kept_by_rules(policy: Policy, writers: Sequence[Tool], project: Path) -> Kept:
-    """Return the paths of a project that a policy does not let one of the tools write unasked."""
+    """Return the paths of a project that a policy does not let one of the tools write without a question."""
     reasons: dict[Path, str] = {}
     notes = []
     for number, rule in enumerate(policy.rules, 1):
@@ -142,7 +142,7 @@ def _reason(rule: Rule, what: str) -> str:
 
 
 def _beside(rule: Rule, number: int, writer: Tool) -> list[str]:
-    """Say of a rule about a file tool without a path that evaluated code is not the tool."""
+    """For a rule about a file tool without a path, say that it does not limit evaluated code."""
     evaluators = (_stand_in(name, (category,), "cautious") for name, category, _ in EVALUATORS)
     if any(rule.matches_tool(tool) for tool in evaluators):
         return []
@@ -152,7 +152,7 @@ def _beside(rule: Rule, number: int, writer: Tool) -> list[str]:
 
 
 class _Held:
-    """What is held inside of the pattern of one rule."""
+    """The protected paths for the pattern of one rule."""
 
     def __init__(self, policy: Policy, writer: Tool, project: Path, number: int) -> None:
         self._policy, self._writer, self._project = policy, writer, project
@@ -160,7 +160,7 @@ class _Held:
         self._glob = self._rule.arguments["path"]
 
     def found(self) -> tuple[list[Path], str]:
-        """Return what is held of the pattern, and what is not."""
+        """Return the paths that are protected by the pattern, and a note about the rest."""
         whole = _directory_of(self._glob)
         if whole is not None and not self._has_exceptions():
             return self._single(whole, f"making {whole}, which is not there", is_directory=True)
@@ -170,7 +170,7 @@ class _Held:
         return found, f"making new files that match{beyond}"
 
     def _single(self, name: str, absent: str, *, is_directory: bool = False) -> tuple[list[Path], str]:
-        """Return the one path that is meant; where it is not there, those that are it in other letters."""
+        """Return the one path that is meant. If it is missing, return its spellings in other case."""
         place = Path(os.path.normpath(self._project / name))
         if not place.is_relative_to(self._project):
             return [], ""
@@ -182,7 +182,7 @@ class _Held:
         return self._walked()[0], absent
 
     def _walked(self) -> tuple[list[Path], str]:
-        """Return the files that are there and match; and which are not looked at, if there are too many."""
+        """Return the existing files that match, and a note if there are too many to check."""
         found: list[Path] = []
         for count, (name, path) in enumerate(_entries(self._project)):
             if count >= MOST_ENTRIES:
@@ -192,28 +192,28 @@ class _Held:
         return found, ""
 
     def _decides(self, name: str, given: str = "") -> bool:
-        """Tell whether it is this rule that decides about a path, by its real name and as it is given."""
+        """Return whether this rule decides about a path, by its real name and as it is given."""
         given = given.removeprefix("./") or name
         arguments, places = {"path": given}, {"path": RealPlace(given, str(self._project), name)}
-        # Most names do not match: to find the rule that decides takes longer.
+        # Most names do not match, and finding the rule that decides takes longer.
         if not self._rule.matches_arguments(arguments, self._writer, places):
             return False
         return self._policy.why(self._writer, arguments, places).rule is self._rule
 
     def _has_exceptions(self) -> bool:
-        """Tell whether an earlier rule lets the tool write something, which may be below the directory."""
+        """Return whether an earlier rule lets the tool write something, which may be below the directory."""
         held = self._rule.origin
         earlier = (
             rule
             for rule in self._policy.rules[: self._number - 1]
-            # What only tightens takes nothing from another file.
+            # A rule that only tightens cannot weaken another file.
             if not (rule.tightens and rule.origin and (held is None or rule.origin.file != held.file))
         )
         return any(rule.action not in HELD and rule.matches_tool(self._writer) for rule in earlier)
 
 
 def _directory_of(glob: str) -> str | None:
-    """Return the directory of which a pattern means all; the project itself for `**`."""
+    """Return the directory that a pattern covers completely: the project itself for `**`."""
     if glob in ("**", "**/*"):
         return "."
     head = glob.removesuffix("/**")

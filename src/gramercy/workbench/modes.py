@@ -1,7 +1,7 @@
 """Modes: how much a person who works with an agent wants to be asked, for as long as they work with it.
 
-A mode never allows what a rule asks about or denies: `careful` and `plan` make verdicts stricter, `edits`
-answers the question that dangerous tools ask by default, and only for changes that can be taken back.
+A mode never allows a call that a rule asks about or denies. `careful` and `plan` make verdicts stricter.
+`edits` answers the question that dangerous tools ask by default, and only for changes that can be undone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLANNING = (
 
 
 class Mode(StrEnum):
-    """What is asked."""
+    """How much is asked."""
 
     ASK = "ask"
     CAREFUL = "careful"
@@ -50,7 +50,7 @@ _DOES = {
     Mode.PLAN: "only tools that change nothing run; the agent makes a plan",
 }
 
-# How the two roads to a file differ, for a person who chooses: an evaluation is no dangerous tool.
+# The two ways to a file, for a person who chooses: an evaluation is not a dangerous tool.
 _EVALUATED = (
     "Evaluated code writes files of the project without a question, but for control files and what rules "
     "hold, and undo_last takes it back. With --mode careful evaluations ask as edits do; with --files read "
@@ -61,15 +61,15 @@ _READING = "Evaluated code writes no file of the project."
 
 
 def about_evaluation(mode: str | None, *, reads_only: bool = False) -> str:
-    """Say what evaluated code can write in a mode of a server, and how that is changed."""
+    """Describe what evaluated code can write in a mode of a server, and how to change that."""
     if mode == Mode.CAREFUL:
         return _EQUAL
     return _READING if reads_only else _EVALUATED
 
 
 def policy_in(mode: Mode, policy: Policy) -> Policy:
-    """Return the rules that hold in a mode."""
-    # A rule that only tightens leaves what others deny denied.
+    """Return the effective rules in a mode."""
+    # A rule that only tightens keeps a denial of other rules.
     origin = RuleOrigin("mode", f"the mode {mode.value}", tightens=True)
     if mode is Mode.CAREFUL:
         asks = Rule(Action.ASK, safety=(Safety.CAUTIOUS, Safety.DANGEROUS), origin=origin)
@@ -82,13 +82,13 @@ def policy_in(mode: Mode, policy: Policy) -> Policy:
 def approver_in(
     mode: Mode, approver: ApprovalHandler | None, undoable: Container[str] | None = None
 ) -> ApprovalHandler | None:
-    """Return who is asked in a mode; `undoable` names the tools whose edits undo takes back, None is all."""
+    """Return the approver in a mode. `undoable` names the tools whose edits undo reverts, None means all."""
     if mode is not Mode.EDITS:
         return approver
 
     def decide(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
         is_undone = tool.edits is not None and (undoable is None or tool.name in undoable)
-        # A rule that somebody has written to be asked is a wish to be asked.
+        # A person who wrote a rule that asks wants to be asked.
         if is_undone and request.verdict.rule is None and not request.verdict.must_ask:
             return Approved(by="the mode edits")
         return NOBODY if approver is None else approver(tool, arguments, request)

@@ -1,6 +1,6 @@
-"""What a server of images offers beside tools: resources, prompts, and the completion of names.
+"""The resources, the prompts and the completion of names of a server of images.
 
-Imported when a client first asks for any of it. Reading changes nothing and starts no image. A prompt names
+Imported when a client first requests one of them. Reading changes nothing and starts no image. A prompt names
 only tools that the server has.
 """
 
@@ -49,11 +49,11 @@ TEXT = "text/plain"
 # The latest evaluations, about as many as a model can use at once.
 TRANSCRIPT_LENGTH = 20
 NOT_STARTED = "The image {name} has not started yet: it starts when a tool first uses it."
-# A person is typing: later answers come too late, so an image that is busy has no names to offer.
+# A person is typing: a later answer is useless, so a busy image offers no names.
 COMPLETION_SECONDS = 1.0
-# More than are shown, so that those that begin with what was typed are among them.
+# More than are shown, so that the names that start with the typed text are among them.
 MOST_NAMES = 1_000
-# Longer than any name; the text goes into a search of all symbols.
+# Longer than any name. The text goes into a search of all symbols.
 LONGEST_TYPED = 200
 
 
@@ -64,12 +64,12 @@ def add_offers(
     categories: Sequence[str],
     audit: Audit | None = None,
 ) -> None:
-    """Fill a catalogue; calls that change an image tell the clients that have subscribed to it."""
+    """Fill a catalogue. Calls that change an image notify the clients that have subscribed to it."""
     named = {image.name: image for image in images}
     shelf = Shelf(named, executor, audit or Audit(executor.journal), tuple(categories))
     add_resources(catalog, shelf)
     add_prompts(catalog, shelf)
-    # Not before: an observer costs every call something, and hardly any client subscribes.
+    # Added late: an observer costs every call something, and hardly any client subscribes.
     catalog.when_subscribed(lambda: executor.hooks.append(_observer(catalog, images)))
 
 
@@ -83,7 +83,8 @@ def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
             return
         named = arguments.get("image")
         for image in images:
-            # Where none is named, the tool knows which it was; one notice too many does no harm.
+            # If the call names no image, only the tool knows which one it used. An extra notification is
+            # harmless.
             if named in {None, image.name} and was_used(image):
                 catalog.updated(DEFINITIONS.format(name=image.name))
                 catalog.updated(TRANSCRIPT.format(name=image.name))
@@ -92,23 +93,23 @@ def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
 
 
 def was_used(image: Image) -> bool:
-    """Tell whether a call has used an image, so that to look into it starts nothing."""
+    """Return whether a call has used an image. Then inspecting it starts nothing."""
     return not isinstance(image, DeferredImage) or image.was_used
 
 
 class Symbols:
-    """Asks images for names, each for one thing at a time."""
+    """Asks images for names, one request per image at a time."""
 
     def __init__(self) -> None:
         self._asked: dict[str, Future[list[str]]] = {}
 
     async def of(self, image: Image, typed: str) -> list[str]:
-        """Return names in an image for what was typed, the best first; without anything, its definitions."""
+        """Return names that match the typed text, the best first. Without text, return its definitions."""
         before = self._asked.get(image.name)
         if len(typed) > LONGEST_TYPED or (before is not None and not before.done()):
             return []
         asked = self._asked[image.name] = Future()
-        # Not a worker: one that is given up would be interrupted in the middle of its talk with the image.
+        # Not a worker: a cancelled worker would be interrupted in the middle of its exchange with the image.
         Thread(target=_answer, args=(asked, image, typed), daemon=True).start()
         done, _ = await asyncio.wait({asyncio.wrap_future(asked)}, timeout=COMPLETION_SECONDS)
         return asked.result() if done else []
@@ -140,7 +141,7 @@ def _matching(image: Image, typed: str) -> list[str]:
 
     def rank(name: str) -> tuple[bool, bool, str]:
         begins = name.rpartition(mark)[2].lower().startswith(start.lower())
-        # Keywords are names of nothing but themselves.
+        # Keywords only name themselves.
         return not begins, name.startswith(":"), name
 
     return sorted(filter(None, names), key=rank)
@@ -152,7 +153,7 @@ def _name(entry: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What the offers of a server are made from."""
+    """The parts from which the offers of a server are made."""
 
     images: dict[str, Image]
     executor: Executor
@@ -161,7 +162,7 @@ class Shelf:
     symbols: Symbols = field(default_factory=Symbols)
 
     def image(self, name: str) -> Image:
-        """Return the image of that name; an empty one means the first."""
+        """Return the image of that name. An empty name means the first."""
         found = self.images.get(name or next(iter(self.images)))
         if found is None:
             hint = did_you_mean(name[:60], self.images, f"there are {', '.join(self.images)}")
@@ -169,7 +170,7 @@ class Shelf:
         return found
 
     def tools(self) -> list[Tool]:
-        """List the tools that the present caller may see."""
+        """List the tools that the current caller may see."""
         peer = getattr(getattr(current_call(), "request", None), "peer", None)
         ceiling = min(getattr(peer, "ceiling", Safety.DANGEROUS), self.executor.policy.max_safety_level)
         return self.executor.settings.registry.select(ceiling, self.categories or None)
@@ -180,7 +181,7 @@ class Shelf:
         return [name for name in self.images if name.startswith(typed)]
 
     async def complete_symbol(self, typed: str, known: dict[str, str]) -> list[str]:
-        """Complete a name in the image that is named so far."""
+        """Complete a name in the image that the other arguments name."""
         image = self.images.get(known.get("name") or known.get("image") or next(iter(self.images)))
         return [] if image is None or not was_used(image) else await self.symbols.of(image, typed)
 
@@ -211,7 +212,7 @@ def add_resources(catalog: Catalog, shelf: Shelf) -> None:
 
 
 def _looking_tools(shelf: Shelf) -> dict[str, Tool]:
-    """Make the tools whose texts the resources are, whether or not they are served."""
+    """Make the tools whose texts become resources, whether or not they are served."""
     workshop = Workshop(Gallery(shelf.images.values()))
     return {tool.name: tool for tool in (*session_tools(workshop), *evaluation_tools(workshop))}
 
@@ -269,7 +270,7 @@ def _specification(tool: Tool) -> str:
     try:
         return specified(tool).to_gram()
     except GramercyError as error:
-        # One tool that gram cannot say must not hide the others.
+        # One tool that gram cannot express must not hide the others.
         return f"// {tool.name}: {' '.join(str(error).split())[:200]}"
 
 
@@ -279,13 +280,13 @@ def _refuse(message: str, code: int = Code.INVALID_PARAMS) -> NoReturn:
 
 IMAGE = PromptArgument("image", "Name of the image; by default the first")
 EVALUATING = "evaluate-lisp evaluate-python eval_form compile_form"
-# Opencode asks for a prompt once, with these for the arguments, and puts there what its person types later.
+# Opencode requests a prompt once, with these as arguments, and later replaces them by the typed text.
 PLACEHOLDER = re.compile(r"\$\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A prompt: how it begins, its steps with the tools they need, and what is to come of it."""
+    """A prompt: its beginning, its steps with the tools they need, and its goal."""
 
     name: str
     description: str
@@ -386,7 +387,7 @@ def add_prompts(catalog: Catalog, shelf: Shelf) -> None:
 
 
 def _filled(outline: Outline, shelf: Shelf, given: dict[str, str]) -> str:
-    """Write a prompt out; an argument that is blank was not given."""
+    """Format a prompt. A blank argument counts as not given."""
     given = {name: value.strip() for name, value in given.items()}
     if any(argument.required and not given.get(argument.name) for argument in outline.arguments):
         current_call().fail(f"{outline.name} needs a symbol: give its name", code=Code.INVALID_PARAMS)
@@ -405,7 +406,7 @@ def _goal(given: dict[str, str]) -> str:
 
 
 def _meant(shelf: Shelf, named: str) -> tuple[str, str, str]:
-    """Return the words for an image, how its name is told, and its language; empty where not yet chosen."""
+    """Return the words for an image, its name in texts, and its language. Empty where not yet chosen."""
     is_open = PLACEHOLDER.fullmatch(named)
     if is_open and len(shelf.images) > 1:
         known = " or ".join(shelf.images)
@@ -416,7 +417,7 @@ def _meant(shelf: Shelf, named: str) -> tuple[str, str, str]:
 
 
 def _steps(outline: Outline, shelf: Shelf, language: str) -> list[str]:
-    """Write the steps for which there are tools, with numbers."""
+    """Format the numbered steps for which there are tools."""
     spoken = {language} if language else {image.language for image in shelf.images.values()}
     others = {f"evaluate-{LANGUAGE_WORDS.get(other, other)}" for other in SPOKEN if other not in spoken}
     known = {tool.name for tool in shelf.tools()} - others

@@ -1,7 +1,7 @@
 """Plug-ins: installed packages that add tools, kinds of images, providers and commands.
 
-A package names its module in the entry point group `gramercy`; what the module adds it says in pluggy hooks.
-A plug-in that fails is left out and named by the doctor: it never ends a command that does not need it.
+A package names its module in the entry point group `gramercy`. The module adds things by pluggy hooks. A
+plug-in that fails is left out and named by the doctor: it never ends a command that does not need it.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 GROUP = "gramercy"
-# The names of the plug-ins to load, with commas; empty for none. To find out which one is at fault.
+# The names of the plug-ins to load, separated by commas. Empty loads none. Use it to find a faulty one.
 CHOICE = "GRAMERCY_PLUGINS"
-# Real ones have some lines, and those of all packages are read.
+# Real ones have a few lines, and those of all packages are read.
 LARGEST_METADATA = 1 << 20
-# Three lines of a terminal: what to look for, not a whole report.
+# Three lines of a terminal: a pointer to the fault, not a whole report.
 LONGEST_FAULT = 240
 _OURS = __file__.rpartition("/workbench/")[0]
 
 
 class Hooks:
-    """What a plug-in may say; each function takes nothing and is called once, when it is first needed."""
+    """The hooks of a plug-in. Each takes no arguments and is called once, when it is first needed."""
 
     def gramercy_tools(self) -> Iterable[Tool | Callable[..., Any]]:  # type: ignore[empty-body]
-        """Return tools, or functions to make tools of."""
+        """Return tools, or functions to make tools from."""
 
     def gramercy_images(self) -> Mapping[str, ImageKind]:  # type: ignore[empty-body]
-        """Return kinds of images, by the name that is given where a language is asked for."""
+        """Return kinds of images, by the name that is given as a language."""
 
     def gramercy_providers(self) -> Mapping[str, Callable[[], Provider]]:  # type: ignore[empty-body]
         """Return functions that open a provider, by the name before the slash of a model's name."""
@@ -52,7 +52,7 @@ class Hooks:
 
 
 class Entry(NamedTuple):
-    """A plug-in as its package names it; no struct, since every help of the command line looks for some."""
+    """A plug-in as its package names it. Not a struct: every help of the command line looks for plug-ins."""
 
     name: str
     module: str
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class Plugin:
-    """A plug-in with what it adds, and what is wrong with it."""
+    """A plug-in with the things that it adds, and its faults."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -79,7 +79,7 @@ class Plugin:
         self._hooks = self._tried("it cannot be loaded", lambda: _hooks_of(self.entry)) or {}
 
     def added(self, kind: str) -> dict[str, Any]:
-        """Return what it adds of one kind, by name; nothing where its hook fails."""
+        """Return the things of one kind that it adds, by name. Empty where its hook fails."""
         if kind not in self._added:
             self._added[kind] = {}
             hook = self._hooks.get(f"gramercy_{kind}")
@@ -95,7 +95,7 @@ class Plugin:
 
     def _tried(self, what: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
         try:
-            # What a module prints must not be taken for the output of a command.
+            # Output of a module must not mix with the output of a command.
             with redirect_stdout(sys.stderr):
                 return work()
         except KeyboardInterrupt:
@@ -107,14 +107,14 @@ class Plugin:
 
 
 class Plugins:
-    """The plug-ins of this environment, imported; what they add is asked for when it is first needed."""
+    """The plug-ins of this environment, imported. Their hooks are called when first needed."""
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = list(plugins)
         self._joined: dict[str, dict[str, Any]] = {}
 
     def tools(self, name: str) -> list[Tool]:
-        """Return the tools of one plug-in, or raise SourceError with what there is or what is wrong."""
+        """Return the tools of one plug-in, or raise SourceError with the valid names or with its faults."""
         found = next((each for each in self.plugins if each.name == name), None)
         if found is None:
             from gramercy.gram.suggestion import did_you_mean
@@ -136,19 +136,19 @@ class Plugins:
         return self._all("images", LANGUAGES)
 
     def providers(self) -> dict[str, Callable[[], Provider]]:
-        """Return how to open each provider, by its name in lower case."""
+        """Return the function that opens each provider, by its name in lower case."""
         from gramercy.providers.opening import ADDED, provider_names
 
         return self._all("providers", {name.lower() for name in provider_names()} - {*ADDED})
 
     def commands(self, own: Iterable[str] = ()) -> dict[str, click.Command]:
-        """Return all commands by name, but for those that are named as one of our own."""
+        """Return all commands by name, except for those with the name of a built-in command."""
         return self._all("commands", own)
 
     def _all(self, kind: str, own: Iterable[str]) -> dict[str, Any]:
-        """Join what the plug-ins add of one kind; a name that is taken stays with who has it.
+        """Join the things of one kind from all plug-ins. The first owner of a name keeps it.
 
-        Providers are found by their names in lower case, however people write them.
+        Providers are found by their names in lower case.
         """
         if kind not in self._joined:
             taken, found = set(own), self._joined.setdefault(kind, {})
@@ -165,13 +165,13 @@ class Plugins:
 
 @cache
 def load_plugins() -> Plugins:
-    """Import the plug-ins of this environment, once; those that cannot be used have their faults.
+    """Import the plug-ins of this environment, once. Unusable ones keep their faults.
 
     From then on `open_image` and `open_provider` know the kinds and providers that they add.
     """
     plugins = Plugins(map(Plugin, find_plugins()))
     if plugins.plugins:
-        # An editable install leads to files that evaluated code may have changed.
+        # An editable install refers to files that evaluated code may have changed.
         from gramercy.workbench.sources import guard_imports
 
         guard_imports()
@@ -182,7 +182,7 @@ def load_plugins() -> Plugins:
 
 
 def language_of(kind: str) -> str:
-    """Return the language of a kind of image; a language is one of its own."""
+    """Return the language of a kind of image. A language is a kind of its own."""
     added = load_plugins().images().get(kind)
     return kind if added is None else added.language
 
@@ -196,11 +196,11 @@ def _make_known(plugins: Plugins) -> None:
 
 
 def find_plugins(places: Iterable[str] | None = None) -> list[Entry]:
-    """Return the plug-ins that are installed and chosen, by name, without importing any.
+    """Return the installed and selected plug-ins by name, without importing any.
 
-    Only those in the environment that runs this: a directory that happens to be on the import path, as the
-    current one is for `python -m gramercy`, may have been written by evaluated code. importlib.metadata would
-    cost 30 ms at every start of the command line, this 1 ms.
+    Only those in the environment that runs this program: another directory on the import path, as the current
+    one is for `python -m gramercy`, may have been written by evaluated code. importlib.metadata would cost 30
+    ms at every start of the command line, this 1 ms.
     """
     chosen = os.environ.get(CHOICE)
     names = None if chosen is None else {word.strip() for word in chosen.split(",")}
@@ -217,7 +217,7 @@ def _installed() -> Iterator[str]:
 
 
 def is_installed(file: str) -> bool:
-    """Tell whether a module is of Python, of the environment that runs us, or our own."""
+    """Return whether a module belongs to Python, to the environment that runs us, or to us."""
     return file.startswith(tuple(f"{place}/" for place in _places()))
 
 
@@ -225,7 +225,7 @@ def is_installed(file: str) -> bool:
 def _places() -> tuple[str, ...]:
     import site
 
-    # Not with pathlib, which alone costs more than the whole look for plug-ins.
+    # Not with pathlib: it alone costs more than the whole search for plug-ins.
     ours, library = _OURS, os.__file__.rpartition("/")[0]
     return (sys.prefix, sys.base_prefix, site.getusersitepackages(), ours, library)
 
@@ -256,7 +256,7 @@ def _entries_of(metadata: str) -> Iterator[Entry]:
 
 
 def _hooks_of(entry: Entry) -> dict[str, Callable[[], Any]]:
-    """Import a plug-in; return its hooks by name. pluggy refuses hooks and arguments that there are not."""
+    """Import a plug-in and return its hooks by name. pluggy refuses unknown hooks and arguments."""
     try:
         import pluggy
     except ModuleNotFoundError:
@@ -278,7 +278,7 @@ def _hooks_of(entry: Entry) -> dict[str, Callable[[], Any]]:
 
 
 def _line_of(error: BaseException, entry: Entry) -> str:
-    """Say where in the plug-in's own files it failed."""
+    """Return the line of the plug-in's own files where it failed."""
     root = entry.module.partition(":")[0].partition(".")[0]
     trace, found = error.__traceback__, ""
     while trace is not None:

@@ -1,4 +1,4 @@
-"""The layers of rules: whose they are, where they stand, and which counts against which.
+"""The layers of rules: their owners, their files, and their precedence.
 
 Nearest first: the file that a person gives with --policy; the user's rules for this project; the project's
 own, which evaluated code can write and which therefore only tighten; the user's rules for every project; and
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from gramercy.tools.safety import Safety
 
 NAME = "policy.toml"
-# Where the rules of a project stand in the file of its settings.
+# The table with the rules of a project in its settings file.
 TABLE = "policy"
 KEYS = ("rules", "max_safety_level")
-# A person who has written a rule goes back to the client and tries again: that takes longer.
+# A person who has written a rule needs longer than this to return to the client and try again.
 LOOK_SECONDS = 1.0
 GIVEN, SPECIAL, PROJECT, GENERAL = "given", "user-project", "project", "user"
 _HEADER = re.compile(r"^[ \t]*\[\[(.+)\]\][ \t]*(?:#.*)?$", re.MULTILINE)
@@ -44,7 +44,7 @@ _CEILING = re.compile(r"^[ \t]*max_safety_level[ \t]*=", re.MULTILINE)
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """Rules and the ceiling of one place, as they are used."""
+    """The rules and the ceiling of one file."""
 
     name: str
     path: Path
@@ -54,9 +54,9 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """The layers that hold for a project, nearest first, and the policy that they are together.
+    """The layers of a project, nearest first, and the policy that combines them.
 
-    `remarks` tell what of the files counts for less than it says.
+    `remarks` list the rules that have less effect than they say.
     """
 
     project: Path | None
@@ -66,16 +66,16 @@ class Policies(msgspec.Struct, frozen=True):
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """The files with rules that are in the project, where evaluated code must not write them."""
+        """The files with rules inside of the project. Evaluated code must not write them."""
         return tuple(str(each.path) for each in self.layers if self.is_inside(each))
 
     def is_inside(self, layer: Layer) -> bool:
-        """Tell whether the file of a layer is in the project."""
+        """Return whether the file of a layer is in the project."""
         return self.project is not None and layer.path.is_relative_to(self.project)
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A file with rules: how people are told its name, its text and what that says."""
+    """A file with rules: its displayed name, its text and the parsed data."""
 
     path: Path
     shown: str
@@ -84,7 +84,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def user_policy_file() -> Path:
-    """Return where the user's own rules are."""
+    """Return the path of the user's own rules."""
     return user_file().with_name(NAME)
 
 
@@ -95,10 +95,10 @@ def read_policies(
     before: Policies | None = None,
     instead: str | None = None,
 ) -> Policies:
-    """Return the rules that hold for a project, or say what is wrong with one of the files, and where.
+    """Return the rules for a project, or report a fault in one of the files with its place.
 
-    None is a project that is not known yet. With `before`, files in the project are not read again. A file
-    may be tried `instead` of the user's own.
+    None is a project that is not known yet. With `before`, files in the project are not read again. Another
+    file may be tried `instead` of the user's own.
     """
     place = None if project is None else Path(project).expanduser().resolve()
     kept = [layer for layer in before.layers if before.is_inside(layer)] if before is not None else []
@@ -109,7 +109,7 @@ def read_policies(
     if before is None and place is not None:
         own = _of_project(place)
     path = Path(instead) if instead else user_policy_file()
-    # A file that is only tried gives nothing to who may have written it.
+    # A file that is only tried cannot give rights to evaluated code, which may have written it.
     may_allow = bool(instead) or place is None or not path.resolve().is_relative_to(place)
     general, special, remarks = _of_user(place, path, may_allow=may_allow)
     if before is not None and not may_allow:
@@ -137,7 +137,7 @@ def _ceiling(layer: Layer) -> Safety:
 def _of_user(
     project: Path | None, path: Path, *, may_allow: bool
 ) -> tuple[list[Layer], list[Layer], list[str]]:
-    """Return the user's rules for every project, those for this one, and what is to be told about them."""
+    """Return the user's rules for every project, those for this one, and the remarks about them."""
     if not os.path.exists(path):  # noqa: PTH110 - does not raise where the directory cannot be searched
         return [], [], []
     file = _read(path, shown_path(path))
@@ -154,7 +154,7 @@ def _of_user(
 
 
 def _of_project(project: Path) -> list[Layer]:
-    """Return what the files of the project say, each a layer of its own: none can take from another."""
+    """Return the rules in the files of the project, one layer for each: no file can weaken another."""
     layers = []
     places: dict[str, tuple[str, ...]] = {OWN_POLICY: (), OWN: (TABLE,)}
     for name, place in places.items():
@@ -173,7 +173,7 @@ def _of_project(project: Path) -> list[Layer]:
 
 
 def _peeked(path: Path) -> str:
-    """Return the text of a file of settings; what is wrong with one is told where settings are read."""
+    """Return the text of a settings file. Its faults are reported when the settings are read."""
     try:
         return bounded_content(path).decode("utf-8", "replace")
     except OSError:
@@ -195,7 +195,7 @@ def _read(path: Path, shown: str) -> _File:
 def _layer(
     name: str, file: _File, place: tuple[str, ...], *, tightens: bool = False, beside: tuple[str, ...] = ()
 ) -> Layer:
-    """Read the rules and the ceiling in one table of a file."""
+    """Parse the rules and the ceiling in one table of a file."""
     table = _table(file, place)
     where = f"{file.shown} [{'.'.join(place)}]" if place else file.shown
     unknown = [key for key in table if key not in (*KEYS, *beside)]
@@ -233,7 +233,7 @@ def _ceiling_of(table: Mapping[str, Any], file: _File, name: str) -> tuple[Safet
 
 
 def _table(file: _File, place: tuple[str, ...]) -> dict[str, Any]:
-    """Return a table of a file, an empty one where there is none."""
+    """Return a table of a file, or an empty one."""
     data: Any = file.data
     for key in place:
         data = data.get(key, {})
@@ -244,7 +244,7 @@ def _table(file: _File, place: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], list[int]]:
-    """Return the lines on which the tables of each list of tables begin; tomllib does not tell them."""
+    """Return the first lines of the tables in each array of tables. tomllib does not report them."""
     import tomllib
 
     found: dict[tuple[str, ...], list[int]] = {}
@@ -266,27 +266,27 @@ def _line_at(text: str, place: int) -> int:
 
 
 def written_key(word: str) -> str:
-    """Write a key of TOML, in quotes where it needs them."""
+    """Format a TOML key, with quotes where it needs them."""
     return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else written_text(word)
 
 
 def written_text(text: str) -> str:
-    """Write a text of TOML; what is hidden is escaped, since TOML cannot hold or people not see it."""
+    """Format a TOML string. Hidden characters, which TOML cannot hold or people not see, are escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(f"\\U{ord(c):08x}" if is_hidden(c) else c for c in quoted)
 
 
 def shown_path(path: Path) -> str:
-    """Write a path as people do, with ~ for their home."""
+    """Format a path with ~ for the home directory."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 class Rulebook:
-    """The layers of a server whose project may become known later; `tell` gets lines for the person.
+    """The layers of a server whose project may become known later. `tell` gets lines for the person.
 
     The person's own files are read again when they change. Those of the project count as they were when the
-    server came to it: evaluated code can have changed them since, and only the next start can tell.
+    server opened it: evaluated code may have changed them since, and only the next start can check that.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Rulebook:
         self._tell = tell
         self._executor: Executor | None = None
         self._used: tuple[object, ...] = ()
-        # A project whose rules could not be read.
+        # A project whose rules could not be read yet.
         self._late: Path | None = None
         self._marks = self._look()
         self._lock = threading.Lock()
@@ -310,7 +310,7 @@ class Rulebook:
 
     @property
     def policy(self) -> Policy:
-        """What the layers are together, in the mode of the server."""
+        """The combined layers, in the mode of the server."""
         return policy_in(self._mode, self.policies.policy)
 
     def serve(self, executor: Executor) -> None:
@@ -320,11 +320,11 @@ class Rulebook:
         threading.Thread(target=self._watch, name="gramercy-rules", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching the files."""
         self._is_over.set()
 
     def move(self, project: Path) -> None:
-        """Take over the rules of a project that was not known at the start; if they cannot be read, deny."""
+        """Use the rules of a project that was not known at the start. If they cannot be read, deny."""
         self._late = project
         try:
             with self._lock:
@@ -337,9 +337,9 @@ class Rulebook:
             self._use(Policy([{"action": "deny", "reason": str(error)}]))
 
     def read_again(self) -> None:
-        """Take over what the person's own files say now; where that cannot be used, the old rules stay."""
+        """Use the current rules of the person's own files. If they are faulty, the old rules stay."""
         if self._late is not None:
-            # Nothing is allowed before the rules of the project can be read.
+            # Nothing is allowed until the rules of the project can be read.
             self.move(self._late)
             return
         try:
@@ -354,7 +354,7 @@ class Rulebook:
             self._tell(f"the rules before stay in force: {error}")
 
     def _use(self, policy: Policy) -> bool:
-        """Give the executor other rules; not for nothing, since clients are then told to list the tools."""
+        """Give the executor new rules, only if they differ: clients are then told to list the tools again."""
         if self._executor is None or _identity(policy) == self._used:
             return False
         self._executor.policy = policy
@@ -367,7 +367,7 @@ class Rulebook:
                 self.read_again()
 
     def _look(self) -> list[tuple[int, ...]]:
-        """Return by what a change of the person's files is noticed."""
+        """Return values that change when the person's files change."""
         files = [user_policy_file(), *([Path(self._given)] if self._given else [])]
         return [_mark(file) for file in files]
 
@@ -381,5 +381,5 @@ def _mark(file: Path) -> tuple[int, ...]:
 
 
 def _identity(policy: Policy) -> tuple[object, ...]:
-    """Return what verdicts depend on, also where they say that a rule stands."""
+    """Return everything that verdicts depend on, including the places of rules in their messages."""
     return policy.version, *(rule.origin for rule in policy.rules)

@@ -1,4 +1,4 @@
-"""Where the calls of a command or a server are recorded, and how long approvals are waited for."""
+"""The journal for the calls of a command or a server, and the timeouts of approvals."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 EXPIRY_SECONDS = 86_400.0
 DANGEROUS = Safety.DANGEROUS.value
 DAY_SECONDS = 86_400.0
-# Of the calls that are in doubt, on one line.
+# Calls in doubt that are named on one line.
 MOST_TOLD = 10
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What was set about the journal: without a `place` it is the user's own; `wait` has several defaults."""
+    """The options of the journal. Without a `place` it is the user's own. `wait` has several defaults."""
 
     place: str | None = None
     wait: float | None = None
@@ -47,7 +47,7 @@ class Recording(msgspec.Struct, frozen=True):
     retention: float | None = None
 
     def open(self, project: str | Path, tell: Callable[[str], object]) -> Journal:
-        """Open the journal; where nobody has chosen one and the usual one cannot be had, say so and go on."""
+        """Open the journal. If the default one cannot be opened, warn and record in memory."""
         from gramercy.journal.opening import open_journal
 
         if self.place is not None:
@@ -63,7 +63,7 @@ class Recording(msgspec.Struct, frozen=True):
             return open_journal(MEMORY)
 
     def _set(self, journal: Journal) -> Journal:
-        """Let the journal know what else is a secret; one in memory keeps none for long."""
+        """Tell the journal about further secrets. A journal in memory does not keep any for long."""
         if (self.mask or self.mask_patterns) and journal.run_directory is not None:
             from gramercy.journal.masking import Masking
 
@@ -72,9 +72,9 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The journal of a serving process: opened, looked after at the start, and closed with it.
+    """The journal of a serving process: opened and recovered at its start, and closed at its end.
 
-    `told` is what the person should know who has started it.
+    `told` is the message for the person who started it.
     """
 
     def __init__(self, recording: Recording, project: str) -> None:
@@ -82,14 +82,14 @@ class Ledger:
         self.session = f"serve-{os.getpid()}-{token_hex(3)}"
         self.recording = recording
         self.journal = recording.open(project, self.told.append)
-        # What other processes can open outlives this one.
+        # A journal that other processes can open outlives this one.
         self.is_lasting = self.journal.run_directory is not None
         self._lock = Lock()
         self._is_closed = False
         self._control: Control | None = None
 
     def signing_key(self) -> bytes | None:
-        """Return the key of what clients bring back; None where there is nothing to come back to."""
+        """Return the signing key for data that clients send back. None where a client cannot resume."""
         if not self.is_lasting:
             return None
         from gramercy.mcp.signing import kept_key
@@ -97,9 +97,9 @@ class Ledger:
         return kept_key(os.environ)
 
     def wait_for_watchers(self, executor: Executor, project: Callable[[], str]) -> None:
-        """Wait for decisions from elsewhere only while a person looks for questions, unless a time is set.
+        """Wait for decisions of other processes only while a person watches, unless a timeout is set.
 
-        Who looks at a database from another machine is not known here.
+        A person who watches a database from another machine is not known here.
         """
         if self.recording.wait is not None or (self.recording.place or "").startswith(SERVERS):
             return
@@ -114,10 +114,10 @@ class Ledger:
         executor.settings.is_watched = is_looked_at
 
     def look_after(self, executor: Executor, desk: Callable[[], Desk], tell: Callable[[str], object]) -> None:
-        """Look after calls of processes that are gone, and let a person act through this one.
+        """Recover calls of ended processes, and let a person act through this process.
 
-        On a thread: it waits for the disk, and no client should wait for that. A call whose process is gone
-        is looked after in any case when its client comes back.
+        It runs on a thread: it waits for the disk, and no client should wait for that. A call of an ended
+        process is recovered in any case when its client returns.
         """
         if self.is_lasting:
             work = partial(self._look_after, executor, desk, tell)
@@ -135,7 +135,8 @@ class Ledger:
             if not self._is_closed:
                 tell(f"WARNING, calls of earlier processes were not looked after: {error}")
             return
-        # An evaluation that was cut off is seen in its image; what is dangerous somebody has approved.
+        # Report dangerous calls only: a person has approved those. An interrupted evaluation can be seen in
+        # its image.
         doubtful = [str(record.key) for record in found if record.call.level == DANGEROUS]
         if doubtful:
             tell(
@@ -144,7 +145,7 @@ class Ledger:
             )
 
     def tidy(self) -> Thread | None:
-        """Delete contents that are older than they are to be kept, beside the work of the server."""
+        """Delete contents after their retention, in the background of the server."""
         days = self.recording.retention
         if days is None or not self.is_lasting:
             return None
@@ -159,7 +160,7 @@ class Ledger:
         from gramercy.journal.audit import open_kept, prune
 
         try:
-            # One of its own, so that no call waits for it.
+            # A separate connection, so that no call waits for it.
             with closing(open_kept(self.recording.place)) as journal:
                 prune(journal, time() - days * DAY_SECONDS, f"retention of {days:g} days")
         except JournalError:
@@ -178,7 +179,7 @@ class Ledger:
             tell(f"WARNING, nobody can act through this server from another terminal: {error}")
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the journal."""
         with self._lock:
             self._is_closed = True
             if self._control is not None:
@@ -187,7 +188,7 @@ class Ledger:
 
 
 def recording_of(settings: Settings) -> Recording:
-    """Return what the settings say about the journal."""
+    """Return the options of the journal from the settings."""
     return Recording(
         settings.journal,
         settings.approval_wait,
@@ -199,7 +200,7 @@ def recording_of(settings: Settings) -> Recording:
 
 
 def _check_outside(place: str, project: str | Path) -> None:
-    """Refuse a journal that code could write which is evaluated in the project."""
+    """Refuse a journal that code evaluated in the project could write."""
     if place == MEMORY or place.startswith(SERVERS):
         return
     if Path(place).resolve().is_relative_to(Path(project).resolve()):
@@ -210,13 +211,13 @@ def _check_outside(place: str, project: str | Path) -> None:
 
 
 def typed_call(tool: str, code: str, project: str | Path) -> NewCall:
-    """Return the call that a person makes who types code at this terminal."""
+    """Return the call for code that a person types at this terminal."""
     about = {"code": code}
     return NewCall("cli", tool, "cautious", about, client=f"gramercy {tool}", project=str(project))
 
 
 class TypedCall(Call):
-    """A call that is made with a command, and come back to by giving the command again."""
+    """A call made by a command. Repeating the command resumes it."""
 
     __slots__ = ("_about", "_project")
 
@@ -231,12 +232,12 @@ class TypedCall(Call):
 
     @property
     def project(self) -> str:
-        """The directory that it is about."""
+        """The directory of the call."""
         return self._project
 
     @property
     def identity(self) -> str:
-        """The same for the same command in the same project."""
+        """Equal for the same command in the same project."""
         from gramercy.mcp.signing import Signer, kept_key
 
         key = kept_key(os.environ)
@@ -244,7 +245,7 @@ class TypedCall(Call):
 
 
 class Outcome(Protocol):
-    """What an evaluation gives: whether it went well."""
+    """The result of an evaluation: whether it succeeded."""
 
     @property
     def ok(self) -> bool:
@@ -255,7 +256,7 @@ T = TypeVar("T", bound=Outcome)
 
 
 def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
-    """Evaluate what a person has typed, and record it as the call that it is."""
+    """Evaluate code that a person has typed, and record it as a call."""
     key = journal.begin(call, State.EXECUTING)
     begun = perf_counter()
 
@@ -266,7 +267,7 @@ def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
     try:
         outcome = work()
     except BaseException as error:
-        # Ctrl-C, or an image that is gone. Whoever typed it has seen that, and need not resolve it.
+        # Ctrl-C, or an image that is gone. The person at the terminal has seen that, and need not resolve it.
         end(State.FAILED, f"{type(error).__name__}: {error}".removesuffix(": "))
         raise
     end(State.DONE if outcome.ok else State.FAILED, where=_where(outcome))

@@ -1,7 +1,6 @@
-"""What rules would have said to calls of the past, beside what was decided about them then.
+"""Apply rules to past calls, and compare the verdicts with the decisions of the time.
 
-Judges by what the journal has kept: secrets in arguments are masked there, and of a tool that is not known
-here only name and level are.
+The input is the journal: it masks secrets in arguments, and of an unknown tool only name and level are known.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
-# Read at a time; a journal may hold a million calls.
+# Calls per query. A journal may hold a million calls.
 PAGE = 1_000
-# Calls that are looked at for what one rule would have let through, while a person waits: some 20 ms.
+# Calls that are checked for the effect of one rule, while a person waits: some 20 ms.
 MOST_LOOKED_AT = 1_000
 
 
 class Past(StrEnum):
-    """What became of the question whether a call may run."""
+    """How the question about a past call was decided."""
 
     UNASKED = "ran without a question"
     APPROVED = "approved by a person"
@@ -43,7 +42,7 @@ class Past(StrEnum):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A recorded call, what was decided then, and what the rules say to it."""
+    """A recorded call, its past decision, and the verdict of the rules."""
 
     record: CallRecord
     past: Past
@@ -52,11 +51,11 @@ class Replayed(msgspec.Struct, frozen=True):
 
     @property
     def is_surprise(self) -> bool:
-        """Whether the rules would have decided without or against the person, or asked where nobody was."""
+        """Whether the rules would have overruled or skipped the person, or asked without a person."""
         return self.verdict.action not in EXPECTED[self.past]
 
 
-# What changes nothing for the person: what they were asked about is asked again, or decided as they did.
+# Verdicts that change nothing for the person: they are asked again, or the decision is the same.
 EXPECTED = {
     Past.UNASKED: {Action.ALLOW},
     Past.APPROVED: {Action.ALLOW, Action.ASK},
@@ -67,7 +66,7 @@ EXPECTED = {
 
 
 def past_of(record: CallRecord) -> Past:
-    """Tell what became of the question about a recorded call."""
+    """Return how the question about a recorded call was decided."""
     ruling = record.facts.ruling
     if ruling is not None and ruling.approved:
         return Past.UNASKED if ruling.by == "policy" else Past.APPROVED
@@ -80,13 +79,13 @@ def past_of(record: CallRecord) -> Past:
 def recorded(
     journal: Journal, *, project: str = "", tool: str = "", since: float = 0.0, most: int = PAGE
 ) -> Iterator[CallRecord]:
-    """Return calls of a journal, latest first, that came as far as the rules."""
+    """Return calls of a journal, latest first, that were judged by rules."""
     below = 0
     while most > 0:
         page = journal.records(project=project, tool=tool, since=since, below=below, most=min(PAGE, most))
         if not page:
             return
-        # A call that fits no schema or names no tool was never judged.
+        # A call that does not match a schema or names no tool was never judged.
         yield from (record for record in page if record.call.level)
         below, most = page[-1].key, most - len(page)
 
@@ -108,7 +107,7 @@ def replay(records: Iterable[CallRecord], known: Registry, policy: Policy) -> It
 
 
 def tallied(replayed: Iterable[Replayed]) -> dict[Past, Counter[Action]]:
-    """Count what would be done, by what was decided then."""
+    """Count the verdicts by past decision."""
     table: dict[Past, Counter[Action]] = {past: Counter() for past in Past}
     for each in replayed:
         table[each.past][each.verdict.action] += 1
@@ -118,9 +117,9 @@ def tallied(replayed: Iterable[Replayed]) -> dict[Past, Counter[Action]]:
 def let_through(
     journal: Journal, rule: Rule, tool: Tool, project: str, but: int = 0
 ) -> tuple[list[CallRecord], int]:
-    """Return the recorded calls of a tool that a rule would have allowed, and how many were looked at.
+    """Return the recorded calls of a tool that a rule would have allowed, and the number of checked calls.
 
-    `but` is the key of the call that is being asked about.
+    `but` is the key of the call in question.
     """
     if not rule.matches_tool(tool):
         return [], 0
@@ -130,7 +129,7 @@ def let_through(
 
 
 def told_let_through(found: list[CallRecord], total: int) -> str:
-    """Say what a rule would have let through."""
+    """Describe the calls that a rule would have allowed."""
     if not total:
         return "no such call is recorded yet"
     counts = Counter(map(past_of, found))

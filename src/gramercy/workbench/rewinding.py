@@ -1,7 +1,7 @@
-"""Take back what came of a message: the talk, the state of the image, and the files, together.
+"""Undo the effects of a message: the conversation, the state of the image, and the files, together.
 
-Before each message the place is marked. What tools outside of the image have done cannot be taken back; it is
-named instead.
+The state is marked before each message. Effects of tools outside of the image cannot be undone; those calls
+are named instead.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # More steps than one message makes: fifty calls, each of which may write files.
 MOST_STEPS = 500
-# Of calls that cannot be taken back, on one line.
+# Calls that cannot be undone, named on one line.
 MOST_NAMED = 5
 
 
 class Point(msgspec.Struct, frozen=True):
-    """Where things stood before a message: how many messages there were, and the state of the image."""
+    """The state before a message: the number of messages, and the state of the image."""
 
     messages: int
     at: float
@@ -42,32 +42,33 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Rewinding:
-    """The points of one conversation that can be gone back to."""
+    """The points of one conversation that can be restored."""
 
     def __init__(self, place: Workplace) -> None:
         self._place = place
         self._points: list[Point] = []
-        # Why not all files that were to go back are known.
+        # Why the list of files to restore is incomplete.
         self._unknown = ""
 
     def mark(self, messages: int) -> None:
-        """Note where things stand before a message."""
+        """Mark the state before a message."""
         self._points = [point for point in self._points if point.messages < messages]
         state = ""
         if self._place.image is not None:
-            # A state that cannot be kept, or an image that does not start, is no reason not to talk.
+            # An image that cannot keep a state, or does not start, must not prevent the conversation.
             with suppress(ImageError):
                 state = self._place.image.checkpoint(f"before message {messages + 1}").id
         self._points.append(Point(messages, time(), state))
 
     def forget(self) -> None:
-        """Begin with another conversation."""
+        """Drop the points, for another conversation."""
         self._points.clear()
 
     def back(self, left: int, said: Sequence[Message], states: dict[str, str]) -> list[str]:
-        """Take back what came of the last message, after the talk; return what is to be told.
+        """Undo the effects of the last message, after the conversation was cut. Return messages about it.
 
-        `left` is how many messages are left, `said` what was taken back, `states` what the talk has kept.
+        `left` is the number of remaining messages, `said` are the removed messages, `states` the states that
+        the conversation has recorded.
         """
         point = next((each for each in reversed(self._points) if each.messages == left), None)
         self._points = [each for each in self._points if each.messages < left]
@@ -75,7 +76,7 @@ class Rewinding:
         return [*told, *self._lasting(said, is_known=point is not None)]
 
     def _effects(self, point: Point) -> list[str]:
-        """Bring image and files back, the newest change first: later ones may stand on earlier ones."""
+        """Restore image and files, the newest change first: later changes may depend on earlier ones."""
         told: list[str] = []
         outcomes: dict[str, FileOutcome] = {}
         self._unknown = ""
@@ -96,7 +97,7 @@ class Rewinding:
         return told
 
     def _step(self, point: Point, outcomes: dict[str, FileOutcome]) -> bool:
-        """Take one change back; tell whether there was one."""
+        """Undo one change. Return whether there was one."""
         workspace, image = self._place.tools.workspace, self._place.image
         written = (workspace.changed_at if workspace is not None else None) or 0.0
         has_changed = image is not None and bool(point.state) and image.span().after != point.state
@@ -114,16 +115,16 @@ class Rewinding:
 
     @staticmethod
     def _earlier(image: LiveImage, point: Point, *, is_between: bool) -> CheckpointInfo:
-        """Go back one by one where a file that a tool wrote lies between, and the states are kept."""
+        """Go back state by state if a file that a tool wrote lies between and the states are kept."""
         if is_between:
             with suppress(CheckpointError):
                 return image.undo()
         return image.rollback(point.state)
 
     def _lasting(self, said: Sequence[Message], *, is_known: bool) -> list[str]:
-        """Name the calls whose effects stay: of tools outside of the image, which are not only looking.
+        """Name the calls whose effects stay: those of tools outside of the image that are not read-only.
 
-        What they replaced in files is known only to the process that made them, since it marked the place.
+        The replaced contents of files are known only to the process that marked the point.
         """
         failed = {message.call_id for message in said if message.role == "tool" and message.is_error}
         library, undoable = self._place.library, self._place.tools.of_image

@@ -1,6 +1,6 @@
-"""Which tools a server lists, by named sets, and the instructions by which a model uses them well.
+"""The tools that a server lists, by named sets, and the instructions that a model gets for them.
 
-Knows tools by their names alone; nothing here makes one.
+This module knows tools by their names alone and makes none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from gramercy.workbench.settings import SPOKEN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# The tools of each set. The first one is served when no other is asked for. It has one tool for one job: a
-# model pays for each of them in every turn, so there are at most 27, and 4,500 tokens for one language.
+# The tools of each set. The first set is the default. It has one tool for one task: a model pays for each of
+# them in every turn, so there are at most 27, and 4,500 tokens for one language.
 _SETS = {
     "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output stop_job "
     "undo_last checkpoint_image rollback_image list-definitions get_repl_history "
@@ -34,24 +34,24 @@ _SETS = {
 }
 TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
 DEFAULT_TOOLSETS = ("default",)
-# Python has no restarts: its exceptions are told after the stack has been unwound.
+# Python has no restarts: its exceptions are reported after the stack has been unwound.
 _OF_LISP = frozenset(("invoke_restart",))
-# What nearly every session calls; a client that loads tools on demand need not look for them.
+# Tools that nearly every session calls. A client that loads tools on demand need not search for them.
 FOREMOST = frozenset(("evaluate-lisp", "evaluate-python", "find_definition", "edit_definition"))
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000
-# Long paths must not push out the rest.
+# Long paths must not displace the rest.
 LONGEST_PLACE = 600
 
 
 def chosen_tools(toolsets: Iterable[str], languages: Iterable[str] = ("sbcl",)) -> frozenset[str]:
-    """Return the names of the tools of these sets, without those that none of the languages has a use for."""
+    """Return the names of the tools of these sets, without those that no given language can use."""
     found = frozenset().union(*(TOOLSETS[name] for name in toolsets))
     return found if "sbcl" in languages else found - _OF_LISP
 
 
 def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
-    """Return for each tool that is in none of these sets how to get it."""
+    """Return how to get each tool that is in none of these sets."""
     here = chosen_tools(toolsets)
     options = " ".join(f"--toolset {name}" for name in toolsets)
     return {
@@ -61,7 +61,7 @@ def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
     }
 
 
-# {tools} stands for those of the habit that are there.
+# {tools} is replaced by the tools of this habit that are served.
 LOOK = "Look first. {tools} change nothing and show what is there and what was done before."
 PREVIEW = (
     "Preview what you are not sure of. {tools} runs the code in a throw-away copy that can write nothing and "
@@ -95,9 +95,9 @@ CLOSING = "A text about an error or invalid arguments says what to try next."
 
 
 def instructions_for(images: Mapping[str, str], tools: Iterable[str], place: str = "") -> str:
-    """Write the instructions for images (languages by name) and tools; without images there is no need.
+    """Format the instructions for images (languages by name) and tools. Without images they are empty.
 
-    `place` says where they work, if there is something to say about that.
+    `place` describes where they work, if that needs a remark.
     """
     if not images:
         return ""

@@ -1,6 +1,6 @@
-"""Join everything that serves: the tools of files and images, the guard, and the engine of the protocol.
+"""Assemble a server: the tools of files and images, the guard, and the protocol engine.
 
-Knows no transport. Nothing here starts an image, or imports what starting one needs.
+It knows no transport. Nothing here starts an image, or imports the modules for that.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ UNDO = "undo_last"
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
+    """The options of a server: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, and tool sets.
 
-    `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
-    the client stand in for a project, which is right where client and server are on the same machine; where
-    they are, `nearby` lets a person be pointed to a file. `mode` says how much is asked.
+    `approver` is asked when a client cannot show a question to its person. `uses_roots` lets a folder of the
+    client replace the project, which is right where client and server are on the same machine. There,
+    `nearby` lets a message point the person to a file. `mode` says how much is asked.
     """
 
     images: tuple[str, ...] = ()
@@ -95,10 +95,10 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """An engine, the place it works in, and the images and other servers that must end with it."""
+    """An engine, its directory, and the images and other servers that must end with it."""
 
     foreign: ForeignServers | None = None
-    # One line on how its images are confined.
+    # One line about the sandbox of its images.
     sandbox = ""
     rules: Rulebook | None = None
 
@@ -117,11 +117,11 @@ class Server:
         self._studio = studio
 
     def all_images(self) -> tuple[Image, ...]:
-        """Return the images that were named, and those that callers have opened."""
+        """Return the configured images, and those that callers have opened."""
         return (*self.images, *(self._studio.opened() if self._studio is not None else ()))
 
     def close(self, seconds: float) -> None:
-        """End the images and wait for that, at most so long."""
+        """End the images and wait for that, with a timeout."""
         close_within(seconds, (*self.all_images(), *([self.foreign] if self.foreign else ())))
         if self.rules is not None:
             self.rules.close()
@@ -130,7 +130,7 @@ class Server:
 
 
 def open_server(service: Service) -> Server:
-    """Put a server together; without files and without images it has one image of the default language."""
+    """Assemble a server. Without files and images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
     looking = _Look(service) if names else None
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
@@ -160,7 +160,7 @@ def open_server(service: Service) -> Server:
 
 
 class _Look:
-    """Looks which sandbox works here, on a thread: bubblewrap is run for it while modules are loaded."""
+    """Detects the sandbox on a thread: bubblewrap is run for it while modules are loaded."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -178,11 +178,11 @@ class _Look:
             self._line = told_confinement(in_force(sandbox=self._service.sandbox, required=required))
         except SandboxError as error:
             self._line = f"WARNING, {error}"
-            # Without a requirement the server starts, and a call that needs an image says the same.
+            # Without a requirement the server starts, and a call that needs an image reports the same error.
             self._error = error if required is not None else None
 
     def line(self) -> str:
-        """Return the line, or raise where what is required does not work here."""
+        """Return the line, or raise if the required sandbox does not work here."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -220,7 +220,7 @@ def _opener(
 
 
 def _walled(service: Service, project: Path, rules: Rulebook, tools: list[Tool]) -> Environment | None:
-    """Return the environment with what evaluated code may only read."""
+    """Return the environment with the paths that are read-only for evaluated code."""
     named = (service.policy, service.foreign_pins, *service.sources, *rules.policies.own_files)
     if not any(named) and not rules.policy.rules:
         return service.environment
@@ -230,13 +230,13 @@ def _walled(service: Service, project: Path, rules: Rulebook, tools: list[Tool])
 
 
 def _on_standard_error(line: str) -> None:
-    # EPIPE from a client that has closed its end, or ENOSPC from a log: no reason to fail.
+    # EPIPE from a client that has closed its end, or ENOSPC from a log, must not end the server.
     with suppress(OSError, ValueError):
         sys.stderr.write(f"gramercy: {line}\n")
 
 
 def _start_teller() -> Callable[[str], None]:
-    """Return what tells the caller whose call an image starts for, and the log, what that waits for."""
+    """Return a function that reports the steps of an image's start to the caller and to the log."""
     numbers = count(1)
 
     def tell(line: str) -> None:
@@ -303,11 +303,11 @@ def _image_tools(
 
 
 def _reaches_out(service: Service) -> bool:
-    """Tell whether evaluated code can reach anything but the project; asked when tools are first listed."""
+    """Return whether evaluated code can reach beyond the project. Called when tools are first listed."""
     environment = service.environment
     if not service.sandbox or (environment and (environment.network == "open" or environment.publish)):
         return True
-    # Landlock, which is used where bubblewrap does not work, is not relied on for that.
+    # Landlock, the fallback for bubblewrap, is not relied on for that.
     from gramercy.images.sandbox import Confinement, why_not
 
     return why_not(Confinement.BUBBLEWRAP) is not None
@@ -393,7 +393,7 @@ def _engine(
 
 
 def _project(service: Service, site: Site, images: tuple[Image, ...]) -> Callable[[], str]:
-    """Return what tells the directory that is served."""
+    """Return a function that names the served directory."""
     return site.told if images else partial(os.path.realpath, service.project)
 
 
@@ -404,15 +404,15 @@ def _desk(server: Server, project: Callable[[], str]) -> Desk:
 
 
 def _nearby(service: Service, rules: Rulebook) -> Nearby:
-    """Return what the server shares with its clients; one that it serves by pipes has started it."""
+    """Return what the server shares with its clients. A client on pipes has started the server."""
     from gramercy.mcp.question_files import Nearby, question_directory
 
     directory = None
-    # A working directory that is gone has no path, and some users have no home: then no place is left.
+    # A deleted working directory has no path, and some users have no home. Then there is no place to name.
     with suppress(OSError, RuntimeError):
         if service.nearby:
             directory = question_directory(Path(service.project).resolve(), os.environ)
-    # A rule of the person's is theirs to write: not for a client on another machine.
+    # Only the person may write their own rules, not a client on another machine.
     offers = partial(_rule_offers, rules.read_again) if service.nearby else None
     return Nearby(directory, os.environ if service.uses_roots else {}, offers)
 
@@ -425,7 +425,7 @@ def _rule_offers(written: Callable[[], object], request: ApprovalRequest) -> Rul
 
 
 def _sandbox(service: Service) -> str:
-    """Say in which sandbox evaluated code runs."""
+    """Describe the sandbox of evaluated code."""
     from gramercy.images.sandbox import Confinement, find_confinement
 
     found = find_confinement(allow_none=True) if service.sandbox else Confinement.NONE
@@ -445,7 +445,7 @@ def _offers(
 
 
 def _fixtures(registry: Registry) -> Catalog:
-    """Add the tools that the conformance suite of the protocol calls; only a checkout has them."""
+    """Add the tools that the conformance suite of the protocol calls. Only a checkout has them."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     from gramercy.mcp.catalogue import Catalog

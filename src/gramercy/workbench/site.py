@@ -1,8 +1,8 @@
-"""Where images and file tools work: in the project, or elsewhere when what was meant cannot be one.
+"""The working directory of images and file tools: the project, or a substitute where it is unusable.
 
-Clients start servers in a home directory, in / or in a directory that is gone. Nothing fails for that: the
-first folder that the client names takes its place, or else an empty directory, and the caller is told. The
-first call decides which, since only then the client can be asked.
+Clients start servers in a home directory, in / or in a deleted directory. That is not an error: the first
+folder that the client names takes its place, or else an empty directory, and the caller is told. The first
+call decides, since the client can be asked only then.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from gramercy.images.processes import PrivateDirectory
     from gramercy.tools.context import Call
 
-# The directory that a program was started in, which the person may or may not have chosen.
+# The directory that a program was started in. The person may or may not have chosen it.
 HERE = "."
 # The client answers by itself, without asking its person.
 ROOTS_SECONDS = 10.0
 # Since this revision a question ends its request: the client sends the call again with its answer.
 QUESTIONS_END_REQUESTS = "2026-07-28"
-# A client has a handful of folders open; more are not looked at.
+# A client has a handful of folders open. Further ones are ignored.
 MOST_FOLDERS = 50
-# As long as a path may be on Linux (PATH_MAX is 4096); of a longer or wrong one this much is repeated.
+# The limit of a path on Linux (PATH_MAX is 4096). Of a longer or wrong one this much is repeated.
 LONGEST_URI = 4_000
 LONGEST_SHOWN = 200
 _THIS_MACHINE = frozenset({"", "localhost"})
@@ -42,8 +42,8 @@ _THIS_MACHINE = frozenset({"", "localhost"})
 class Site:
     """The directory of one server, decided at once where the project can be used.
 
-    `asks_client` lets the folders of a client on this machine count where no project was named. `name` is
-    what was started.
+    With `asks_client` the folders of a client on this machine count where no project was named. `name` is the
+    program that was started.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Site:
     ) -> None:
         self.trouble = ""
         self.note = ""
-        # Told the directory where it is decided only now.
+        # Called with the directory if it is decided later.
         self.when_decided: Callable[[Path], object] | None = None
         self._name = name
         self._check: Callable[[str], Path] = check_project if sandbox else project_directory
-        # What settings call the open folder reaches us where the client has none, or does not know the name.
+        # A client without an open folder, or one that does not know the variable, passes the variable itself.
         if not project or project.startswith("${"):
             project = HERE
         self._is_chosen = project != HERE
@@ -71,7 +71,7 @@ class Site:
             self.trouble = _sentence(f"{what}: {error}")
 
     def _begin(self, path: Path) -> None:
-        """Take a directory; one that cannot be written only where the client names no better one."""
+        """Try a directory. A read-only one is used only if the client names no better one."""
         if self._asks_client and not os.access(path, os.W_OK):
             self.trouble = _sentence(f"{self._name} was started in {path}, where nothing can be written")
             self._spare = path
@@ -80,7 +80,7 @@ class Site:
 
     @property
     def introduction(self) -> str:
-        """What to say about it before the first call; nothing where there is no trouble."""
+        """The remark about the directory before the first call. Empty where there is no problem."""
         if not self.trouble:
             return ""
         where = f"in {self._spare or self._empty()}"
@@ -90,25 +90,25 @@ class Site:
         return f"{self.trouble} Images and file tools work {where}. {self._advice()}"
 
     async def settle(self) -> None:
-        """Decide, after asking the client where its folders count."""
+        """Decide, after asking the client if its folders count."""
         if self._path is not None:
             return
         path, told = None, ""
         if self._asks_client:
             path, told = await self._folder_of_client(current_call())
-        # Without any place there may still be tools that need none; the others say what is wrong.
+        # Without a directory some tools may still work. The others report the problem.
         with suppress(SandboxError):
             self._decide(path, told)
 
     def path(self) -> Path:
-        """Return the directory; where nothing is decided yet, without the client."""
+        """Return the directory. If it is not decided yet, decide without the client."""
         if self._path is None:
             self._decide(None, "")
         assert self._path is not None  # noqa: S101 - decided just now
         return self._path
 
     def told(self) -> str:
-        """Return the directory as the journal has it; empty where nothing is decided yet."""
+        """Return the directory for the journal. Empty where it is not decided yet."""
         return "" if self._path is None else str(self._path)
 
     async def _folder_of_client(self, call: Call) -> tuple[Path | None, str]:
@@ -156,7 +156,7 @@ class Site:
         return f"{told}, or open its folder in a client that has roots." if self._asks_client else f"{told}."
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Remove the temporary directory."""
         if self._scratch is not None:
             self._scratch.remove()
 
@@ -174,7 +174,7 @@ async def _roots(call: Call) -> list[dict[str, object]]:
 
 @contextmanager
 def usable_project(project: str, *, sandbox: bool, tell: Callable[[str], object]) -> Iterator[str]:
-    """Give the project that a person named, where they are, or an empty directory where that can be none."""
+    """Yield the project that a person named, or an empty directory where it is unusable."""
     if project != HERE:
         yield project
         return
@@ -189,7 +189,7 @@ def usable_project(project: str, *, sandbox: bool, tell: Callable[[str], object]
 
 
 def first_usable(roots: Iterable[object], check: Callable[[str], Path]) -> tuple[Path | None, str]:
-    """Return the first root that `check` lets pass, and a sentence about what the client names."""
+    """Return the first root that passes `check`, and a sentence about the client's roots."""
     named = list(roots)[:MOST_FOLDERS]
     problems = []
     for number, root in enumerate(named, 1):
@@ -207,7 +207,7 @@ def first_usable(roots: Iterable[object], check: Callable[[str], Path]) -> tuple
 
 
 def path_of(root: object) -> str:
-    """Return the path that a root names, or say why it names none on this machine."""
+    """Return the path of a root, or raise why it is not one on this machine."""
     uri = root.get("uri") if isinstance(root, dict) else None
     if not isinstance(uri, str) or len(uri) > LONGEST_URI:
         raise SandboxError("a root has no uri, or one that is too long")

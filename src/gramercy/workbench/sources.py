@@ -1,6 +1,6 @@
-"""Where tools come from: Python files, modules and plug-ins, a live image.
+"""The sources of tools: Python files, modules and plug-ins, a live image.
 
-What a file prints while it is loaded goes to standard error, and an image ends with the block that opened it.
+Output of a file while it is loaded goes to standard error, and an image ends with the block that opened it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
     from gramercy.toolsets.workspace import Workspace
 
-# An image that ends a call by itself can tell more about it than a guard that gives up waiting.
+# An image that ends a call itself can report more than a guard that times out.
 GRACE_SECONDS = 5.0
 _OURS = str(Path(__file__).parents[1])
 _LIBRARY = str(Path(contextlib.__file__).parent)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where tools come from: files or modules, and an image when a language is given."""
+    """The sources of tools: files or modules, and an image if a language is given."""
 
     sources: tuple[str, ...] = ()
     language: str | None = None
@@ -57,7 +57,7 @@ class Origin(msgspec.Struct, frozen=True):
     timeout_limit: float | None = None
 
     def patience(self, deadline: float) -> float:
-        """Return how long to wait for a call that may take `deadline` seconds."""
+        """Return the timeout for a call that may take `deadline` seconds."""
         return deadline if self.language is None else deadline + GRACE_SECONDS
 
 
@@ -70,7 +70,7 @@ def live_image(
     timeout: float = 60.0,
     environment: Environment | None = None,
 ) -> Iterator[LiveImage]:
-    """Give an image that starts when it is first used; all its processes end with the block."""
+    """Yield an image that starts on first use. All its processes end with the block."""
     from gramercy.images.descriptors import raise_limit
     from gramercy.images.opening import open_image
 
@@ -79,7 +79,7 @@ def live_image(
     try:
         yield image
     finally:
-        # A call that was given up holds the image until it ends.
+        # A cancelled call holds the image until it ends.
         image.interrupt()
         image.close()
 
@@ -88,9 +88,9 @@ def live_image(
 def assembled(
     origin: Origin, *, timeout: float = 60.0, policy: Policy | None = None, own: Sequence[str | None] = ()
 ) -> Iterator[Registry]:
-    """Give a registry of all tools of an origin.
+    """Yield a registry of all tools of an origin.
 
-    Evaluated code cannot write what the policy holds, nor the sources and `own`, further files of ours.
+    Evaluated code cannot write paths that the policy protects, the sources, or `own`: further files of ours.
     """
     registry = load_tools(*origin.sources)
     if origin.language is None:
@@ -121,7 +121,7 @@ def assembled(
 def image_registry(
     image: LiveImage, language: str, project: str | Workspace, longest_timeout: float | None = None
 ) -> Registry:
-    """Return the tools that one image has, of every set; it need not be started for that."""
+    """Return the tools of one image, of every set. The image is not started for that."""
     from gramercy.tools.registry import Registry
     from gramercy.toolsets.core import register_core_tools, register_session_tools
     from gramercy.toolsets.project import register_project_tools
@@ -133,19 +133,19 @@ def image_registry(
     register_session_tools(
         registry, image, language=language, workspace=workspace, longest_timeout=longest_timeout
     )
-    # The last, since their texts name only tools that are there.
+    # Last, since their texts name only tools that are registered.
     register_core_tools(registry, image, project=workspace, longest_timeout=longest_timeout)
     return registry
 
 
 def known_tools(project: str, sources: Sequence[str] = ()) -> Registry:
-    """Return the tools of images in all languages, none of which is started, and those of files."""
+    """Return the tools of images in all languages, without starting any, and those of files."""
     from gramercy.images.environment import LANGUAGES
     from gramercy.images.opening import open_image
 
     registry = load_tools(*sources)
     for language in LANGUAGES:
-        # Nothing is run, so that a directory which can be no project of an image will do.
+        # Nothing is run, so even a directory that is unusable as a project will do.
         image = open_image(language, project=project, sandbox=False)
         tools = image_registry(image, language, project).library().values()
         registry.register_all(tool for tool in tools if tool.name not in registry)
@@ -158,7 +158,7 @@ def stand_in(name: str, level: str) -> Tool:
 
 
 def load_tools(*sources: str) -> Registry:
-    """Return a registry of everything the sources define.
+    """Return a registry of all tools that the sources define.
 
     Each is a path to a .py file, a module name, or the name of a plug-in as `plugin:NAME`.
     """
@@ -186,7 +186,7 @@ def _found_in(source: str) -> list[Tool]:
 
 
 def _run(source: str) -> ModuleType:
-    """Run a file or module; whatever it prints goes to standard error, where it cannot be taken for data."""
+    """Run a file or module. Its output goes to standard error: it must not mix with data."""
     is_file = source.endswith(".py") or "/" in source or Path(source).exists()
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -212,7 +212,7 @@ def _run_file(path: Path) -> ModuleType:
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise SourceError(f"{path} {what}: expected a Python file that defines tools")
-    # The same in every process: an approval is sealed to the name of the function, too.
+    # The same in every process: an approval is also sealed to the name of the function.
     place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
     name = f"gramercy_source_{place}_{path.stem}"
     if path.suffix != ".py":
@@ -221,7 +221,7 @@ def _run_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SourceError(f"{path} is not a Python file: its name should end in .py")
     module = importlib.util.module_from_spec(spec)
-    # Registered first: dataclasses and type hints look their module up by name while it is being run.
+    # Registered first: dataclasses and type hints look up their module by name while it runs.
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
@@ -235,7 +235,7 @@ def _run_file(path: Path) -> ModuleType:
 
 
 class _Checked(SourceFileLoader):
-    """Runs a file as it was checked, never what a cache beside it holds: evaluated code can write that."""
+    """Runs a file as it was checked, never a cache beside it: evaluated code can write that."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -248,7 +248,7 @@ class _Checked(SourceFileLoader):
 
 
 class _Guard(MetaPathFinder):
-    """Finds modules as usual, and checks those that lie neither in Python nor in an environment."""
+    """Finds modules as usual, and checks those outside of Python and its environments."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -266,15 +266,15 @@ class _Guard(MetaPathFinder):
 
 
 def guard_imports() -> None:
-    """Check from now on what is imported: a module beside a file of tools may have been put there."""
+    """Check all imports from now on: evaluated code may have put a module beside a file of tools."""
     if not any(isinstance(finder, _Guard) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Guard())
 
 
 def place_of(error: BaseException, source: str = "") -> str:
-    """Show the line of the user that failed, with a caret: nothing of ours, and no library's."""
+    """Show the user's line that failed, with a caret. Lines of ours and of libraries are skipped."""
     if isinstance(error, SyntaxError):
-        # The file that cannot be read may be another one, which the source imports.
+        # The unreadable file may be another one, which the source imports.
         return _shown_line(error.filename or source, error.lineno, error.text or "", error.offset)
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_of_others(each.filename)]
     if not frames:
@@ -285,14 +285,14 @@ def place_of(error: BaseException, source: str = "") -> str:
 
 
 def _is_of_others(file: str) -> bool:
-    """Tell whether a frame is of this package, of the import machinery, or of an installed library."""
+    """Return whether a frame belongs to this package, the import machinery, or an installed library."""
     return file.startswith(("<", _OURS, _LIBRARY)) or "/site-packages/" in file or "/dist-packages/" in file
 
 
 def _shown_line(file: str, number: int | None, line: str, column: int | None) -> str:
     place = Path(file)
     name = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
-    # A file that is no text has no line to show.
+    # A binary file has no line to show.
     shown, text = f"\n  {name}" if number is None else f"\n  {name}:{number}", line.strip()
     if not text:
         return shown
@@ -302,7 +302,7 @@ def _shown_line(file: str, number: int | None, line: str, column: int | None) ->
 
 
 def _where_defined(tools: Sequence[Tool]) -> str:
-    """Show where the tools were defined that have one name."""
+    """Show where the tools with the same name were defined."""
     counts = Counter(tool.name for tool in dict.fromkeys(tools))
     places = [tool.function for tool in dict.fromkeys(tools) if counts[tool.name] > 1]
     codes = [getattr(function, "__code__", None) for function in places]

@@ -1,6 +1,6 @@
-"""An agent at its place of work: what `run`, `chat`, `acp` and `compare` hold while it runs.
+"""An agent with its tools: the object that `run`, `chat`, `acp` and `compare` hold while it runs.
 
-How the parts come together is in `agents`; what a person sees of it is the business of those who show it.
+`agents` assembles the parts. The user interfaces decide how to show them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Tools(NamedTuple):
-    """The tools that there are, with what they work in; which of them are of the image, and of servers."""
+    """The tools and their workspace, and the names of those of the image and of servers."""
 
     library: ToolLibrary
     image: LiveImage | None = None
@@ -43,9 +43,9 @@ class Tools(NamedTuple):
 
 
 class Workplace:
-    """An agent with all that it works with, until the block ends that opened it.
+    """An agent with everything that it works with, until the end of the block that opened it.
 
-    Providers are opened once for each name, when they are first asked. All of it lives on one event loop.
+    Providers are opened once for each name, on first use. All of it lives on one event loop.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Workplace:
         self._providers: dict[str, Provider] = {}
         self._policy, self._approver = executor.policy, executor.approval_handler
         self.mode = Mode.ASK
-        # What is said to the model after the agent's own instruction, such as a role.
+        # Texts that follow the agent's own instruction, such as a role.
         self.additions: dict[str, str] = {}
         self.traces: TraceFile | None = None
 
     @property
     def agent(self) -> Agent:
-        """The agent as it runs now: with the model, the role and the mode that were chosen."""
+        """The agent with the chosen model, role and mode."""
         planning = (PLANNING,) if self.mode is Mode.PLAN else ()
         added = [text for text in (*self.additions.values(), *planning) if text.strip()]
         if not added:
@@ -84,7 +84,7 @@ class Workplace:
         return made
 
     def use_mode(self, mode: Mode) -> None:
-        """Ask as much as a mode says from now on."""
+        """Switch to a mode."""
         self.mode = mode
         self.executor = self.executor.with_approver(approver_in(mode, self._approver, self.tools.of_image))
         self.executor.policy = policy_in(mode, self._policy)
@@ -96,11 +96,11 @@ class Workplace:
 
     @property
     def workspace(self) -> Workspace | None:
-        """The files that the tools of the image work on, if there are such."""
+        """The files that the tools of the image work on, if any."""
         return self.tools.workspace
 
     def add_tools(self, tools: Iterable[Tool]) -> list[str]:
-        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        """Let the agent use tools of other servers too. Return the unusable ones with the reason."""
         found, told = [], []
         for tool in tools:
             try:
@@ -115,7 +115,7 @@ class Workplace:
 
     @property
     def image(self) -> LiveImage | None:
-        """The live image that the tools work in, if there is one."""
+        """The live image of the tools, if there is one."""
         return self.tools.image
 
     @property
@@ -125,23 +125,23 @@ class Workplace:
 
     @property
     def journal(self) -> Journal:
-        """Where the calls are recorded."""
+        """The journal of the calls."""
         return self.executor.journal
 
     @property
     def model(self) -> ModelName:
-        """The model that answers."""
+        """The current model."""
         return self._agent.model
 
     def use_model(self, name: str | ModelName) -> None:
-        """Let another model answer from now on, for nested agents too; ProviderError if it cannot be had."""
+        """Switch to another model, for nested agents too. ProviderError if it is unavailable."""
         model = ModelName.parse(name)
         self.provider(model)
         self._agent = with_model(self._agent, model)
 
     def provider(self, model: ModelName) -> Provider:
-        """Return the provider of a model; the same one for the same name."""
-        # Of some, such as those in this process, a provider has one model.
+        """Return the provider of a model. The same name gives the same provider."""
+        # Some providers, such as those in this process, have one model each.
         key = f"{model.provider.casefold()}/{model.id}"
         found = self._providers.get(key)
         if found is None:
@@ -149,7 +149,7 @@ class Workplace:
         return found
 
     def mentions(self, conversation: Callable[[], Sequence[Message]] = tuple) -> Mentions:
-        """Return what resolves the mentions of a message: files of the project, things of the image."""
+        """Return the resolver for mentions in a message: files of the project, things of the image."""
         from gramercy.agents.mentions import Mentions
         from gramercy.toolsets.workspace import Workspace
 
@@ -164,9 +164,9 @@ class Workplace:
         talk: Talk | None = None,
         limits: Limits | None = None,
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Run the agent on a message; the last event is Finished.
+        """Run the agent on a message. The last event is Finished.
 
-        Without a message it goes on where the conversation was left, after the calls that have no result.
+        Without a message it resumes the conversation, after the calls that have no result.
         """
         agent = self.agent
         start = partial(
@@ -184,7 +184,7 @@ class Workplace:
         return self.traces.stream(agent.specification, message or "", self.provider, start)
 
     async def aclose(self) -> None:
-        """Let the providers go."""
+        """Close the providers."""
         for provider in self._providers.values():
             await provider.aclose()
         self._providers.clear()
@@ -199,7 +199,7 @@ def _open_provider(model: ModelName) -> Provider:
 
 
 def with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
-    """Return an agent that uses these tools besides those that it names."""
+    """Return an agent that uses these tools besides its own."""
     own = agent.specification
     known = {each.name for each in own.elements}
     more = (each for each in tools if each.name not in known)
@@ -209,7 +209,7 @@ def with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
 
 
 def with_model(agent: Agent, model: ModelName) -> Agent:
-    """Return the agent with another model, and the agents in it too."""
+    """Return the agent with another model, also for its nested agents."""
     made = Agent.from_specification(_with_model(agent.specification, model))
     made.library = agent.library
     return made

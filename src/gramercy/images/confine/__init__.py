@@ -1,1 +1,1 @@
-"""Confine a process with the kernel's own means. Runs by itself, with the standard library alone."""
+"""Confine a process with the kernel's own means. Runs standalone, with the standard library alone."""

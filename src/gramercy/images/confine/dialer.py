@@ -1,7 +1,7 @@
-"""Connect to ports inside a sandbox, for the keeper outside: it gets the sockets and copies the bytes itself.
+"""Connect to ports inside a sandbox for the keeper outside, which gets the sockets and copies the bytes.
 
-`… DESCRIPTOR COMMAND…` leaves a process behind that dials, and becomes the command. That process is not of
-the image's own: a thread there would make copies of the image impossible. Runs by itself, with the standard
+`… DESCRIPTOR COMMAND…` leaves a dialing process behind, and becomes the command. That process is separate
+from the image: a thread there would make copies of the image impossible. Runs standalone, with the standard
 library alone.
 """
 
@@ -14,12 +14,12 @@ import struct
 import sys
 import time
 
-# A number to tell the answer by, and the port. The answer repeats the number and comes with a socket.
+# A number that identifies the answer, and the port. The answer repeats the number and comes with a socket.
 REQUEST, ANSWER = struct.Struct("=IH"), struct.Struct("=I")
 LOOPBACK = "127.0.0.1"
 LAST_DESCRIPTOR = 1 << 20
-# All processes of a user may have only so many descriptors on their way together. The keeper gives up a
-# connection after five seconds; an image that uses them up for longer must not end this process.
+# All processes of a user share a limit of descriptors in transit. The keeper closes a connection after five
+# seconds. An image that exhausts them for longer must not end this process.
 PATIENCE, PAUSE = 4.0, 0.01
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     line, command = int(sys.argv[1]), sys.argv[2:]
     child = os.fork()
     if child == 0:
-        # A grandchild, adopted by the sandbox's init: the image must not have a child it never forked.
+        # A grandchild, adopted by the sandbox's init: the image must not have a child that it never forked.
         if os.fork() == 0:
             _serve(line)
         os._exit(0)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _serve(number: int) -> None:
-    """Answer requests until the keeper hangs up, holding nothing else open: not the log, not the mirror."""
+    """Answer requests until the keeper disconnects. Nothing else stays open: not the log, not the mirror."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
@@ -55,7 +55,7 @@ def _serve(number: int) -> None:
 def _answer(line: socket.socket, request: bytes) -> None:
     number, port = REQUEST.unpack(request)
     with socket.socket() as dialed:
-        # The keeper waits for the connection: one that hangs must not hold up the others.
+        # The keeper waits for the connection: one that hangs must not delay the others.
         dialed.settimeout(0)
         dialed.connect_ex((LOOPBACK, port))
         until = time.monotonic() + PATIENCE
@@ -64,7 +64,7 @@ def _answer(line: socket.socket, request: bytes) -> None:
 
 
 def _sent(line: socket.socket, answer: bytes, dialed: socket.socket) -> bool:
-    """Send an answer with its socket; tell whether there was room for one more on its way."""
+    """Send an answer with its socket. Return whether there was room for one more in transit."""
     try:
         socket.send_fds(line, [answer], [dialed.fileno()])
     except OSError as error:

@@ -1,7 +1,6 @@
-"""The program that gives up rights and then becomes another one.
+"""The program that gives up rights and then executes another one.
 
-`… [--network] [--read PATH]… [--write PATH]… -- COMMAND…`, with the environment and directory that it is
-started in.
+`… [--network] [--read PATH]… [--write PATH]… -- COMMAND…`, with its own environment and directory.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _read_arguments(arguments: list[str]) -> tuple[list[str], list[str], list[st
 
 
 def drop_capabilities() -> None:
-    """Give up the powers of root, also for programs that are run later."""
+    """Give up the capabilities of root, also for programs that are run later."""
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)
     for capability in range(LAST_CAPABILITY + 1):

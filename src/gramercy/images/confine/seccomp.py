@@ -1,4 +1,4 @@
-"""Filter system calls: what an image never needs, and what the rest of its confinement does not cover.
+"""Filter system calls that an image never needs, or that the rest of its confinement does not cover.
 
 One table serves the sandbox of an image and, with stricter rules, its previews. A filter is a program of the
 kernel's BPF machine, written here instruction by instruction. Refused calls fail with EPERM; those whose
@@ -27,12 +27,12 @@ SET_ID_BITS = 0o6000
 CREATING = os.O_CREAT | 0o20000000  # O_TMPFILE without the bit it shares with O_DIRECTORY
 PUSH_INPUT, CONTROL_CONSOLE = 0x5412, 0x541C
 THREAD = 0x00010000
-# What programs ask of a descriptor, and nothing that changes a file: whether it is a terminal and how large
-# (TCGETS, TCGETS2, TIOCGWINSZ), what can be read (FIONREAD), own flags (FIONBIO, FIONCLEX, FIOCLEX).
+# Queries about a descriptor that change no file: whether it is a terminal and its size (TCGETS, TCGETS2,
+# TIOCGWINSZ), how much can be read (FIONREAD), own flags (FIONBIO, FIONCLEX, FIOCLEX).
 HARMLESS_CONTROLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-# F_SETOWN and F_SETOWN_EX send signals to others, F_SETLEASE holds up whoever opens the file.
+# F_SETOWN and F_SETOWN_EX send signals to other processes. F_SETLEASE blocks any process that opens the file.
 SET_OWNER, SET_OWNER_EXTENDED, SET_LEASE = 8, 15, 1024
-# Levels of setsockopt: a socket that joins a group of addresses sends packets before it is connected.
+# Levels of setsockopt: a socket that joins a multicast group sends packets before it is connected.
 LEVEL_IP, LEVEL_IPV6 = 0, 41
 
 REFUSED = (
@@ -44,18 +44,18 @@ REFUSED = (
     "reboot", "request_key", "semget", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
     "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup", "vmsplice",
 )  # fmt: skip
-# Memory that belongs to no process can be found by no watch: queues and semaphores of System V, pages that a
-# pipe holds (all refused above), files in memory (below), and segments of System V, of which only the small
-# ones that databases lock with can be made.
+# Memory without an owning process is invisible to a watch: queues and semaphores of System V, pages held by a
+# pipe (all refused above), files in memory (below), and segments of System V. Of these only small ones can be
+# created, which databases lock with.
 ABSENT = (
     "clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_create", "memfd_secret",
     "openat2",
 )  # fmt: skip
 LARGEST_SEGMENT = 4096
-# An option of prctl(2): its process could not be looked at, nor what it holds be counted.
+# An option of prctl(2). The process could then not be inspected, nor its memory be counted.
 SET_DUMPABLE = 4
 
-# Without namespaces: attributes of files that Landlock does not guard, and means to reach other processes.
+# Without namespaces: file attributes that Landlock does not guard, and ways to reach other processes.
 REFUSED_WITHOUT_NAMESPACES = (
     "chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "file_setattr",
     "fremovexattr", "fsetxattr", "futimesat", "lchown", "lremovexattr", "lsetxattr", "mq_open",
@@ -63,7 +63,7 @@ REFUSED_WITHOUT_NAMESPACES = (
     "semget", "semop", "semtimedop", "setxattr", "setxattrat", "shmat", "shmctl", "shmget", "utime",
     "utimensat", "utimes",
 )  # fmt: skip
-# Beside these, for a preview: other processes, other ends of sockets, and queues.
+# In addition, for a preview: other processes, other ends of sockets, and queues.
 REFUSED_IN_PREVIEW = (
     *REFUSED_WITHOUT_NAMESPACES,
     "bind", "connect", "execve", "execveat", "fork", "listen", "mq_notify", "mq_timedreceive", "mq_timedsend",
@@ -74,7 +74,7 @@ OWN_PROCESS_ONLY = (
     "migrate_pages", "move_pages", "prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam",
     "sched_setscheduler",
 )  # fmt: skip
-# Their first argument says what the second one names; this word means a process, others a group or a user.
+# The first argument gives the meaning of the second. This value means a process, others a group or a user.
 OWN_PRIORITY_ONLY = {"setpriority": 0, "ioprio_set": 1}
 MODES = {"chmod": 1, "creat": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
 OPENS = {"open": 1, "openat": 2}
@@ -83,11 +83,11 @@ OPENS = {"open": 1, "openat": 2}
 def build_filter(
     machine: str, *, namespaces: bool, truncation: bool = True, network: bool = False
 ) -> bytes | None:
-    """Return the filter, or None where the machine is not known.
+    """Return the filter, or None for an unknown machine.
 
-    With `namespaces` the process has a network, processes and a file system of its own. Without `truncation`
-    the kernel's Landlock cannot forbid to cut a file that may only be read, so the filter does. `network`
-    means that of the machine.
+    With `namespaces` the process has its own network, processes and file system. Without `truncation` the
+    kernel's Landlock cannot forbid truncating a read-only file, so the filter does. `network` means the
+    network of the machine.
     """
     if machine not in MACHINES:
         return None
@@ -100,14 +100,14 @@ def build_filter(
     rules["ioctl"] = _refuse_values(1, PUSH_INPUT, CONTROL_CONSOLE)
     rules["shmget"] = _refuse_above(1, LARGEST_SEGMENT)
     rules["prctl"] = [_load_argument(0), (EQUAL, 0, 1, SET_DUMPABLE), PRETEND_DONE, ALLOW]
-    # Without namespaces every unix socket of the host has a path in reach, and no rule of Landlock is about
+    # Without namespaces every unix socket of the host has a reachable path, and Landlock has no rule about
     # connecting to it. Pairs of sockets are another call.
     families = (*((UNIX,) if namespaces else ()), *((INET, INET6, NETLINK) if namespaces or network else ()))
     rules["socket"] = _allow_values(0, *families)
     if not namespaces:
         rules |= {name: [REFUSE] for name in REFUSED_WITHOUT_NAMESPACES}
-        # What leaves the session would outlive a host that is killed: by its session all is found and ended.
-        # Programs that start others in a session of their own go on, since for them the call succeeds.
+        # A process that leaves the session would outlive a killed host: the session is used to find and end
+        # all of them. Programs that start others in a new session go on, since for them the call succeeds.
         rules["setsid"] = [PRETEND_DONE]
         rules |= _own_process_only(0)
     if not truncation:
@@ -116,10 +116,10 @@ def build_filter(
 
 
 def build_preview_filter(machine: str, process: int, *, truncation: bool = True) -> bytes | None:
-    """Return the filter for a preview whose own pid is `process`, or None where the machine is not known.
+    """Return the filter for a preview whose own pid is `process`, or None for an unknown machine.
 
-    Threads, signals to itself and reading go on. Landlock holds back what has a path: opening for writing,
-    making, renaming and removing. Complete by itself, since an image may run without a sandbox.
+    Threads, signals to itself and reading still work. Landlock blocks changes by path: opening for writing,
+    creating, renaming and removing. The filter is complete, since an image may run without a sandbox.
     """
     if machine not in MACHINES:
         return None
@@ -132,10 +132,10 @@ def build_preview_filter(machine: str, process: int, *, truncation: bool = True)
     rules["clone"] = [_load_argument(0), *tests, REFUSE, ALLOW]
     rules["ioctl"] = _allow_values(1, *HARMLESS_CONTROLS)
     rules["fcntl"] = _refuse_values(1, SET_OWNER, SET_OWNER_EXTENDED, SET_LEASE)
-    # A socket can be made, so that what it would be connected to is known when that is refused.
+    # A socket can be created, so that its address is known when the connection is refused.
     rules["socket"] = _allow_values(0, UNIX, INET, INET6)
     rules["setsockopt"] = _refuse_values(1, LEVEL_IP, LEVEL_IPV6)
-    # Without the length of an address it goes to the other end, which is this process.
+    # Without an address length the data goes to the other end, which is this process.
     rules["sendto"] = _allow_values(5, 0)
     if not truncation:
         rules |= {name: _open_rule(flags, truncation) for name, flags in OPENS.items()}
@@ -164,7 +164,7 @@ def _assemble(architecture: int, column: int, rules: dict[str, list[Instruction]
 
 
 def _load_argument(index: int) -> Instruction:
-    """Load the lower half of an argument: all of it for the numbers that are looked at here."""
+    """Load the lower half of an argument. The numbers that are checked here fit into it."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 
@@ -173,7 +173,7 @@ def _refuse_bits(index: int, bits: int) -> list[Instruction]:
 
 
 def _refuse_above(index: int, most: int) -> list[Instruction]:
-    """Refuse a number of 64 bits above one of 32."""
+    """Refuse a 64-bit number above a 32-bit one."""
     upper = (LOAD, 0, 0, 16 + 8 * index + 4)
     return [upper, (EQUAL, 0, 2, 0), _load_argument(index), (AT_LEAST, 0, 1, most + 1), REFUSE, ALLOW]
 
@@ -189,7 +189,7 @@ def _allow_values(index: int, *values: int) -> list[Instruction]:
 
 
 def _open_rule(flags: int, truncation: bool) -> list[Instruction]:  # noqa: FBT001 - passed on
-    # The mode means something only when a file is made.
+    # The mode matters only when a file is created.
     rule = [_load_argument(flags), (ANY_BIT, 0, 3, CREATING)]
     rule += [_load_argument(flags + 1), (ANY_BIT, 0, 1, SET_ID_BITS), REFUSE]
     if not truncation:
@@ -198,10 +198,10 @@ def _open_rule(flags: int, truncation: bool) -> list[Instruction]:  # noqa: FBT0
     return [*rule, ALLOW]
 
 
-# Name of the machine -> what the kernel calls it in a filter, and the column below.
+# Name of the machine -> its number in a filter, and the column below.
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
-# Numbers on x86-64 and on arm64; None where a machine does not have the call.
+# Numbers on x86-64 and on arm64, None where a machine does not have the call.
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),

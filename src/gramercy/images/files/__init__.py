@@ -1,1 +1,1 @@
-"""Files that travel in time: what paths of a project held, what changed them, and the way back."""
+"""Time travel for files: the past contents of paths in a project, their changes, and the way back."""

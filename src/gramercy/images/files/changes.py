@@ -1,6 +1,6 @@
-"""What a call changed in the files of a project: collected before the writes, compared after them.
+"""The file changes of a call: states are collected before the writes and compared after them.
 
-The types that are published name paths as text that can be shown: names come from untrusted code.
+The published types hold paths as displayable text: untrusted code chooses the names.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gramercy.images.files.doubts import Sight
     from gramercy.images.files.store import Snapshot, Store
 
-# What one call may change and have taken back. To keep 5,000 files takes about a second of its time.
+# The limit of undo for one call. Keeping 5,000 files takes about a second of its time.
 MOST_PATHS = 5_000
 MOST_BYTES = 256 << 20
-# Files whose growth is counted; each one more is taken for as much as the smallest.
+# Files whose growth is counted. Each further one counts as much as the smallest.
 MOST_COUNTED, LEAST_SPACE = 100_000, 4096
-# Of a name in an answer; longer ones are cut in the middle.
+# Characters of a name in an answer. Longer ones are cut in the middle.
 LONGEST_NAME = 300
 
 Change = Literal["created", "changed", "deleted", "mode"]
@@ -39,7 +39,7 @@ KINDS = {"file": "a file", "link": "a symbolic link", "directory": "a directory"
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """One path that a call changed. It is not certain where it was found by comparison."""
+    """One path that a call changed. It is not certain if it was found by comparison."""
 
     path: str
     change: Change
@@ -48,7 +48,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 class FileOutcome(msgspec.Struct, frozen=True):
-    """What became of one path when it was to go back: it is as before, gone again, or left alone (why)."""
+    """The outcome of restoring one path: it is as before, gone again, or left alone (with the reason)."""
 
     path: str
     outcome: Outcome
@@ -59,8 +59,8 @@ class FileOutcome(msgspec.Struct, frozen=True):
 class ChangeSet:
     """The paths that a call changed, each with its state before and after.
 
-    `missing` says why there may be more changes than these; `remarks` is what else there is to say of a path;
-    `origin` keeps what this one was made from alive.
+    `missing` says why there may be more changes than these. `remarks` are further notes by path. `origin`
+    keeps the source of this one alive.
     """
 
     pairs: Mapping[str, tuple[State, State]]
@@ -77,12 +77,12 @@ class ChangeSet:
         return [state.digest for pair in self.pairs.values() for state in pair if state.kind == "file"]
 
     def turned(self) -> ChangeSet:
-        """Return the changes that lead the other way."""
+        """Return the reverse changes."""
         pairs = {path: (after, before) for path, (before, after) in self.pairs.items()}
         return ChangeSet(pairs, self.certain, self.missing, self, self.remarks)
 
     def parted(self, is_first: Callable[[str], bool]) -> tuple[ChangeSet, ChangeSet]:
-        """Return the changes of the paths for which that holds, and the others."""
+        """Split the changes by a predicate on paths."""
         first = {path: pair for path, pair in self.pairs.items() if is_first(path)}
         if not first:
             return ChangeSet({}), self
@@ -93,7 +93,7 @@ class ChangeSet:
         )
 
     def told(self) -> list[FileChange]:
-        """Return what is published of it, by path."""
+        """Return the published form, by path."""
         return [
             FileChange(shown(path), _change(*pair), self._said(path, *pair), self.certain)
             for path, pair in sorted(self.pairs.items())
@@ -105,7 +105,7 @@ class ChangeSet:
 
 @dataclass(slots=True)
 class Linked:
-    """A file with several names that is written: its state before that, how many names, and those known."""
+    """A written file with several names: its state before, the number of names, and the known ones."""
 
     before: State
     count: int
@@ -117,15 +117,15 @@ class Collector:
 
     def __init__(self, store: Store, is_ours: Callable[[str, int], bool] | None = None) -> None:
         self._store = store
-        # Whether a tool or an undo changed a path at a time, in nanoseconds: that is no unheard change.
+        # Tells whether a tool or an undo changed a path at a time in nanoseconds: such a change is known.
         self._is_ours = is_ours
         self._before: dict[str, State] = {}
-        # Paths as they came, to pass over those that come again.
+        # The raw paths that were noted, to skip repeated ones.
         self._noted: set[str | bytes] = set()
         self._linked: dict[tuple[int, int], Linked] = {}
         self._remarks: dict[str, str] = {}
         self._unheard: set[str] = set()
-        # Since when a file may have changed before it was noted, in nanoseconds; 0 for never.
+        # Since when a file may have changed before it was noted, in nanoseconds. 0 means never.
         self.doubted_since = 0
         self._bytes = 0
         self.missing = ""
@@ -136,7 +136,7 @@ class Collector:
         return [state.digest for state in tuple(self._before.values()) if state.kind == "file"]
 
     def note(self, path: str | bytes, most: int = LARGEST_FILE) -> None:
-        """Keep the state of a path, once; paths that are not the project's are not noted."""
+        """Keep the state of a path, once. Paths outside of the project are not noted."""
         if path in self._noted:
             return
         self._noted.add(path)
@@ -156,14 +156,14 @@ class Collector:
                 self._unheard.add(name)
 
     def renew(self, name: str) -> None:
-        """Keep the state that an undo has given a path, where the one before was noted."""
+        """Replace the noted state of a path by the one that an undo has restored."""
         if name in self._before:
             with self._store.lock:
                 self._before[name] = self._store.keep(name, self._room(LARGEST_FILE))
             self._unheard.discard(name)
 
     def note_links(self, path: str) -> None:
-        """Keep what a file is that has other names, before it is written by this one."""
+        """Keep the state of a file with other names, before it is written by this one."""
         try:
             found = os.lstat(path)
         except OSError:
@@ -174,13 +174,13 @@ class Collector:
         if name is None:
             return
         if inode not in self._linked:
-            # Under this name another file may have been noted.
+            # Another file may have been noted under this name.
             with self._store.lock:
                 self._linked[inode] = Linked(self._store.keep(name), found.st_nlink, set())
         self._linked[inode].names.add(name)
 
     def find_links(self, sight: Sight) -> None:
-        """Take the other names of a file that was written for changed too; say where some are not known."""
+        """Count the other names of a written file as changed too. Say so if some are not known."""
         for path, found in sight.files.items():
             if (linked := self._linked.get((found.st_dev, found.st_ino))) is not None:
                 linked.names.add(path)
@@ -192,26 +192,26 @@ class Collector:
 
     @property
     def has_links(self) -> bool:
-        """Tell whether a file was written that has other names."""
+        """Return whether a file with other names was written."""
         return bool(self._linked)
 
     def has_heard(self, path: str, found: os.stat_result) -> bool:
-        """Tell whether a path that changed is noted, holds a noted one, or is another name of one."""
+        """Return whether a changed path is noted, contains a noted one, or is another name of one."""
         if path in self._before or (found.st_dev, found.st_ino) in self._linked:
             return True
         return stat.S_ISDIR(found.st_mode) and any(name.startswith(f"{path}/") for name in self._before)
 
     def has_noted(self, name: str) -> bool:
-        """Tell whether a path is noted, as seen from the project."""
+        """Return whether a path relative to the project is noted."""
         return name in self._before
 
     def add_unheard(self, paths: Iterable[str], missing: str) -> None:
-        """Take in what changed without being heard of, and why there may be more."""
+        """Add unheard changes, and the reason why there may be more."""
         self._unheard.update(paths)
         self.missing = self.missing or missing
 
     def note_moved(self, old: str | bytes, new: str | bytes) -> None:
-        """Keep the states of two paths of which one will become the other, with all that is below them."""
+        """Keep the states of both paths of a rename, with everything below them."""
         for one, other in ((old, new), (new, old)):
             for below in self._below(one):
                 if self.missing:
@@ -229,12 +229,12 @@ class Collector:
         return max(0, min(most, MOST_BYTES - self._bytes))
 
     def finish(self, *, certain: bool = True) -> ChangeSet:
-        """Compare all noted paths with what they are now, and keep that too, so that undo loses nothing."""
+        """Compare all noted paths with their current states, and keep those too: undo must lose nothing."""
         pairs: dict[str, tuple[State, State]] = {}
         made = ChangeSet(pairs, certain, self.missing, remarks=self._remarks)
         self._store.hold(made)
         for path, before in self._before.items():
-            # What was kept as a larger file by a tool is read again by the same measure.
+            # A larger file that a tool has kept is read again with the same limit.
             most = max(LARGEST_FILE, before.size if before.kind == "file" else 0)
             with self._store.lock:
                 after = self._store.keep(path, most)
@@ -245,23 +245,23 @@ class Collector:
 
 
 class Written:
-    """How much calls have written into a project: the growth of the files that were opened for writing.
+    """The bytes that calls have written into a project: the growth of files opened for writing.
 
-    Paths come from the listener's thread, the watch over the bounds asks for the size.
+    Paths come from the listener's thread. The watch over the bounds asks for the size.
     """
 
     def __init__(self, project: str) -> None:
         self.project = project
-        # What each had in blocks before; a path that was moved goes on under its new name.
+        # The blocks of each file before. A renamed path continues under its new name.
         self._before: dict[str, int] = {}
         self._uncounted = 0
 
     def forget(self) -> None:
-        """Count from now on."""
+        """Restart the count."""
         self._before, self._uncounted = {}, 0
 
     def note(self, path: str) -> None:
-        """Take note that a file is about to be written."""
+        """Note that a file is about to be written."""
         if path in self._before:
             return
         if len(self._before) < MOST_COUNTED:
@@ -270,20 +270,20 @@ class Written:
             self._uncounted += LEAST_SPACE
 
     def note_moved(self, old: str, new: str) -> None:
-        """Take note that a file or directory is about to get another name."""
+        """Note that a file or directory is about to be renamed."""
         if not new.startswith(self.project):
             return
         for path in [path for path in self._before if path == old or path.startswith(f"{old}/")]:
             self._before[new + path[len(old) :]] = self._before[path]
 
     def size(self) -> int:
-        """Return by how many bytes the files have grown."""
+        """Return the growth of the files in bytes."""
         grown = sum(max(0, _space(path) - before) for path, before in list(self._before.items()))
         return grown + self._uncounted
 
 
 def _space(path: str) -> int:
-    """Return what a file takes: of a sparse one its blocks; what a file system adds ahead does not count."""
+    """Return the disk space of a file: of a sparse one its blocks, and without preallocated space."""
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of many files, where paths cost more
     except OSError:
@@ -293,7 +293,7 @@ def _space(path: str) -> int:
 
 
 def compared(store: Store, before: Snapshot, after: Snapshot) -> ChangeSet:
-    """Return what differs between two snapshots: by the time between them, so it is not certain."""
+    """Return the differences between two snapshots. Their cause is not certain."""
     pairs = {}
     for path in before.keys() | after.keys():
         old = before[path].state if path in before else ABSENT
@@ -306,14 +306,14 @@ def compared(store: Store, before: Snapshot, after: Snapshot) -> ChangeSet:
 
 
 def shown(path: str) -> str:
-    """Return a name as one line that hides nothing, of a long one the beginning and the end."""
+    """Return a name on one line with hidden characters escaped. A long one is cut in the middle."""
     text = reveal_line(path)
     half = LONGEST_NAME // 2
     return text if len(text) <= LONGEST_NAME else f"{text[:half]}…{text[-half:]}"
 
 
 def changed_at(path: str | bytes) -> int:
-    """Return when a file was changed last, in nanoseconds; 0 for a directory or nothing."""
+    """Return the last change of a file in nanoseconds, 0 for a directory or nothing."""
     try:
         found = os.lstat(path)
     except OSError:

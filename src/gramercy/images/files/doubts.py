@@ -1,8 +1,8 @@
-"""What may have changed a file without being heard of, and a look afterwards that settles it.
+"""Possible causes of unheard file changes, and a check afterwards that settles them.
 
 A path is read before the kernel reads it: another thread can change the text in between, another process the
-links on the way. Some steps cannot be followed at all. Then the project is looked through once after the
-call: the time of the last change of a file is the kernel's, and no program can set it back.
+links on the way. Some steps cannot be followed at all. In such a case the whole project is checked once after
+the call: the kernel sets the change time of a file, and no program can set it back.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ MOVES = RENAMES | {"symlink", "symlinkat"}
 TICK_NS = 10_000_000
 CACHE = "__pycache__"
 _LOSING = ("unlink", "rmdir", "rename")
-# Of a directory in /proc, beside one for each thread.
+# Links of a directory in /proc, beside one for each thread.
 _OWN_LINKS = 2
 
 
 @dataclass(slots=True)
 class Sight:
-    """What a look through a project found, by path: files, directories, and whether it saw all of them.
+    """The result of a walk through a project, by path: files, directories, and whether it is complete.
 
-    `caches` has the directories of compiled Python files, by the directory that each lies in: to make one
-    changes that directory.
+    `caches` has the directories of compiled Python files, by their parent: creating one changes the parent.
     """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
@@ -48,7 +47,7 @@ class Sight:
     is_whole: bool = True
 
     def changed_since(self, moment: int) -> Sight:
-        """Return what has changed since a time in nanoseconds."""
+        """Return the paths that changed since a time in nanoseconds."""
         return Sight(
             {path: found for path, found in self.files.items() if found.st_ctime_ns >= moment},
             {path: found for path, found in self.folders.items() if found.st_ctime_ns >= moment},
@@ -58,7 +57,7 @@ class Sight:
 
 
 def look_through(root: Path) -> Sight:
-    """Look at every path of a project, up to a number; what tools make again is left out and not whole."""
+    """Visit every path of a project, up to a limit. Skipped generated directories make it incomplete."""
     sight = Sight()
     with places.directory(root, ()) as folder:
         sight.folders[""] = os.fstat(folder)
@@ -80,7 +79,7 @@ def _look_into(folder: int, path: str, sight: Sight) -> None:
             continue
         if name.casefold() in REPOSITORIES or name.startswith(TEMPORARY):
             continue
-        # What went away meanwhile is no longer there to be named.
+        # A path that was removed meanwhile cannot be named any more.
         with contextlib.suppress(OSError):
             found = entry.stat(follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
@@ -106,23 +105,23 @@ def _look_below(folder: int, path: str, name: str, sight: Sight) -> None:
 class Doubts:
     """The doubts of one call.
 
-    A reason stands for a write that is not known. A suspicion is only that there could be one: as long as the
-    look afterwards finds none, nothing is said.
+    A reason stands for a write that is not known. A suspicion only means that there could be one: if the
+    check afterwards finds none, nothing is reported.
     """
 
     def __init__(self, threads: int = 1) -> None:
-        # What a process of the image has without code of the user's.
+        # The number of threads of an image's process without user code.
         self.threads = threads
-        # When the first doubt came, in nanoseconds; 0 for none.
+        # The time of the first doubt in nanoseconds, 0 for none.
         self.since = 0
         self._reason = ""
         self._loses_names = False
         self._call: object = None
-        # Threads that have moved names in this call.
+        # Threads that have renamed paths in this call.
         self._movers: set[int] = set()
         # Whether others could change the path that is about to be read.
         self._is_open = False
-        # A process that is astray stays so.
+        # An untraceable process stays so.
         self._lasting = ""
         self._settled = 0
 
@@ -130,7 +129,7 @@ class Doubts:
         return self.since != 0 or bool(self._lasting)
 
     def expect(self, pid: int, call: object) -> None:
-        """Look who else lives in a `call`, before the paths of a stop are read.
+        """Check for other threads in a `call` that could change paths, before those of a stop are read.
 
         Afterwards would be too late: a thread that changes the path may have ended by then.
         """
@@ -140,7 +139,7 @@ class Doubts:
         self._is_open = not self.since and (self._is_shared(pid) or self._is_moved(pid))
 
     def hear(self, stop: Stop) -> None:
-        """Look whether the paths of a stop are certain; called for each, before it goes on."""
+        """Check whether the paths of a stop are certain. Called for each before it continues."""
         if stop.call in MOVES:
             self._movers.add(stop.pid)
         if stop.doubt:
@@ -153,7 +152,7 @@ class Doubts:
             self._begin()
 
     def suspect(self) -> None:
-        """Look through the project after this call."""
+        """Request a walk through the project after this call."""
         self._begin()
 
     def _begin(self) -> None:
@@ -161,19 +160,19 @@ class Doubts:
         self.since = self.since or time.time_ns() - TICK_NS
 
     def _is_shared(self, pid: int) -> bool:
-        """Tell whether a process has more threads than usual, which can change the path that was read."""
+        """Return whether a process has more threads than usual, which can change the path that was read."""
         try:
             return os.stat(f"/proc/{pid}/task").st_nlink - _OWN_LINKS > self.threads
         except OSError:
             return False
 
     def _is_moved(self, pid: int) -> bool:
-        """Tell whether another thread that lives is moving names, by which a path may lead elsewhere."""
+        """Return whether another living thread renames paths, so that a path may lead elsewhere."""
         self._movers = {each for each in self._movers if each == pid or os.path.exists(f"/proc/{each}")}
         return not self._movers <= {pid}
 
     def take(self) -> Doubt | None:
-        """Return the doubts since the last time, if there are any, and begin anew."""
+        """Return the doubts since the last call of this, if any, and start again."""
         taken = None
         if self:
             taken = Doubt(self.since or self._settled, self._reason or self._lasting, self._loses_names)
@@ -183,7 +182,7 @@ class Doubts:
 
 
 class Doubt(NamedTuple):
-    """Since when there may be unheard writes, why there surely may, and whether names may be gone by them."""
+    """Since when there may be unheard writes, a certain reason for them, and whether names may be lost."""
 
     since: int
     reason: str
@@ -192,7 +191,7 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The paths that changed unheard, and why there may be more; empty if there are none."""
+    """The paths with unheard changes, and the reason why there may be more. Empty if there are none."""
 
     paths: tuple[str, ...]
     reason: str
@@ -202,14 +201,14 @@ NOTHING_FOUND = Findings((), "")
 
 
 def settled(doubt: Doubt | None, root: Path, is_heard: Callable[[str, os.stat_result], bool]) -> Findings:
-    """Look through the project where there is a doubt; tell what changed unheard, and what is left of it."""
+    """Walk the project if there is a doubt. Return the unheard changes, and the remaining doubt."""
     if doubt is None:
         return NOTHING_FOUND
     try:
         changed = look_through(root).changed_since(doubt.since)
     except OSError:
         return Findings((), doubt.reason)
-    # Of the top, names come and go by the guard of control files too.
+    # In the top directory the guard of control files also creates and removes names.
     explained = {"", *map(os.path.dirname, (*changed.files, *changed.folders)), *changed.caches}
     folders = {path: found for path, found in changed.folders.items() if path not in explained}
     unheard = [path for path, found in (changed.files | folders).items() if not is_heard(path, found)]

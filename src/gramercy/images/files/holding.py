@@ -1,7 +1,7 @@
-"""The files that processes of an image hold open: they can be written without a call that is stopped.
+"""The files that an image's processes hold open: they can be written without another stopped call.
 
-They are looked for when a call is over, so that the next one begins with what they are. A descriptor can also
-be with a process that never opened a file, on its way in a socket, or be of a name that is gone.
+They are collected at the end of a call, so that the next one starts with their states. A descriptor can also
+belong to a process that never opened a file, be in transit in a socket, or have a deleted name.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 _WRITING = os.O_WRONLY | os.O_RDWR
 # pidfd_getfd(2), which has this number on every machine.
 _GET_DESCRIPTOR = 438
-# F_SETSIG, which has no name in the module.
+# F_SETSIG, which the module does not define.
 _SET_SIGNAL = 10
 # The last field of a line of `maps`.
 _PATH = 5
-# Processes of one call that are remembered at a time: more live ones than a sandbox allows.
+# Processes of one call that are remembered at a time: more than a sandbox allows to live.
 MOST_PROCESSES = 2_000
-# Copies of a process share them: a file that goes back takes them along. By descriptor and path.
+# Positions by descriptor and path. Copies of a process share them: restoring a file restores them too.
 Positions = dict[tuple[int, str], int]
 
 
 class Held:
     """The files below a directory that processes of an image can write without another stop.
 
-    `files` tells of each whether the live process has it open. `adrift` are those that some process can
-    write, and none of the image has open: it may be another program, too. `is_nameless` means that one is
-    open under a name that is gone, while it has another.
+    `files` tells for each whether the live process has it open. `adrift` are those that some process can
+    write although no process of the image has them open: it may be another program, too. `is_nameless` means
+    that one is open under a deleted name, while it has another.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -50,23 +50,23 @@ class Held:
         self.is_known = False
         self._writers: set[int] = set()
         self._opened: set[str] = set()
-        # What the live process had open when a call was over: the kept states have it open for ever.
+        # Files that the live process had open at the end of a call: the kept states have them open for ever.
         self._lasting: set[str] = set()
-        # Which processes evaluated code has started.
+        # Returns the processes that evaluated code has started.
         self.workers: Callable[[], set[int]] = set
 
     def __bool__(self) -> bool:
         return bool(self.files or self.adrift or self.is_nameless)
 
     def note(self, pid: int, path: str) -> None:
-        """Remember who may have a file open; of a call that starts very many processes, those that live."""
+        """Remember a process that may have a file open. Of very many processes, keep the living ones."""
         self._opened.add(path)
         self._writers.add(pid)
         if len(self._writers) > MOST_PROCESSES:
             self._writers = {each for each in self._writers if os.path.exists(f"/proc/{each}")}
 
     def look(self, own: int) -> None:
-        """Find the files that are still open, where any was opened since they were looked for."""
+        """Find the files that are still open, if any was opened since the last search."""
         opened, self._opened = self._opened, set()
         if not self._writers and not self:
             return
@@ -83,7 +83,7 @@ class Held:
         self.adrift = {path for path in drifting if is_written(path)}
 
     def add(self, own: int) -> None:
-        """Take in what the live process has open."""
+        """Add the open files of the live process."""
         self.files |= dict.fromkeys(self._open_in(own), True)
 
     def _open_in(self, pid: int) -> set[str]:
@@ -93,7 +93,7 @@ class Held:
 
 
 def leader_of(pid: int) -> int:
-    """Return the process that a thread belongs to; 0 where it has ended."""
+    """Return the process of a thread, 0 where it has ended."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
             if line.startswith(b"Tgid:"):
@@ -102,7 +102,7 @@ def leader_of(pid: int) -> int:
 
 
 def written_by(pid: int) -> set[str]:
-    """Return the files that a process has open for writing, or mapped so; none where it has ended."""
+    """Return the files that a process has open or mapped for writing. Empty where it has ended."""
     found = {path for _, path, flags, _ in _descriptors(pid) if flags & _WRITING}
     with contextlib.suppress(OSError, ValueError):
         # A shared mapping outlives its descriptor.
@@ -114,7 +114,7 @@ def written_by(pid: int) -> set[str]:
 
 
 def is_nameless(pid: int, path: str) -> bool:
-    """Tell whether a process has a file open under a name that is gone, and the file has another one."""
+    """Return whether a process has a file open under a deleted name, and the file has another one."""
     if not path.endswith(DELETED):
         return False
     with contextlib.suppress(OSError):
@@ -127,16 +127,16 @@ def is_nameless(pid: int, path: str) -> bool:
 
 
 def is_written(path: str) -> bool:
-    """Tell whether any process can still write a file: it has it open, or a socket has it on its way.
+    """Return whether any process can still write a file: it has it open, or a socket has it in transit.
 
-    The kernel grants a lease for reading only where that is not so. It is given back at once.
+    Otherwise the kernel grants a read lease. It is released at once.
     """
     try:
         descriptor = os.open(path, places.READING)
     except OSError:
         return False
     try:
-        # If the lease is broken in this instant, a signal comes that is ignored; the usual one would kill.
+        # If the lease is broken in this instant, an ignored signal arrives. The default one would kill.
         fcntl.fcntl(descriptor, _SET_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -156,7 +156,7 @@ def positions(pid: int, paths: set[str]) -> Positions:
 
 
 def set_positions(pid: int, wanted: Positions) -> None:
-    """Put the positions of a process where they were, in the descriptors that are still for these files."""
+    """Restore the positions of a process, in the descriptors that still belong to these files."""
     with contextlib.suppress(OSError):
         process = os.pidfd_open(pid)
         try:

@@ -1,8 +1,8 @@
 """The files that an image changes, call by call, and the way from one of its states to another.
 
-Stops of the listener come in on its thread; calls begin and end on others. What a call changed is a link of a
-trail, and every kept state of the image knows where on the trail it stands. To go to another state is to take
-back the links up to the common one, and to do again those that lead to the goal.
+Stops of the listener arrive on its thread. Calls begin and end on others. The changes of a call are a link of
+a trail, and every kept state of the image knows its place on the trail. To go to another state, undo the
+links up to the common one, and redo those that lead to the goal.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ if TYPE_CHECKING:
     from gramercy.images.processes import Family
     from gramercy.images.sentry import Sentry
 
-# Written whenever a module is imported, and checked against its source: it tells nobody anything.
+# Written at every import and checked against its source, so reporting it is of no use.
 UNTOLD = "/__pycache__/"
 CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
 STAYS = "stays"
 SAVED_TOO = "another program saved it during the call"
 IN_BACKGROUND = "it was written in the background"
 BY_PRODUCT = "test runners keep it for themselves"
-# What test runners write beside what tests do; a change of it alone is not worth an undo.
+# By-products of test runners. A change of them alone is not worth an undo.
 BY_PRODUCTS = frozenset({".pytest_cache", ".hypothesis", ".benchmarks", ".tox", ".nox", "htmlcov"})
 COVERAGE = ".coverage"
-# What a preview tried to write: as many as a person reads.
+# Attempted writes of a preview that are listed: as many as a person reads.
 MOST_ATTEMPTS = 50
-# The start of a process is known in ticks of 10 ms.
+# The start time of a process is known in ticks of 10 ms.
 TICK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Of a process of an image; SBCL has one for finalizers.
+# Threads of an image's process. SBCL has one for finalizers.
 USUAL_THREADS = {"sbcl": 2}
 UNKNOWN = "Not all files that changed are known"
 OFF = "the project has too many files to be compared before and after every call"
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What a call changed, for its reply, and sentences about what is not known of it."""
+    """The file changes of a call, for its reply, and sentences about unknown ones."""
 
     files: list[FileChange] = []
     notes: list[str] = []
@@ -89,7 +89,7 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def unknown_text(self) -> str:
-        """Why not all that changed is known; empty if it is."""
+        """Why not all changes are known. Empty if they are."""
         return "; ".join(self.unknown)
 
 
@@ -106,7 +106,7 @@ class Call(NamedTuple):
 
 
 class Ledger:
-    """What the processes of one image change in its project.
+    """The file changes of an image's processes in its project.
 
     Without a listener the whole project is compared before and after each call.
     """
@@ -119,34 +119,34 @@ class Ledger:
         self._prefix = f"{store.root}/".replace("//", "/")
         self.written = Written(self._prefix)
         self._lock = threading.Lock()
-        # Set without a call of `begin` or `finish` as long as nothing stirs, which is the way of most calls.
+        # Set without calling `begin` or `finish` while there is no activity, as in most calls.
         self.call: Call | None = None
         self.is_stirred = compares
         self._kinds: dict[int, str] = {}
         self._collectors: dict[str, Collector] = {}
         self._preview = 0
         self._attempts: dict[str, FileChange] = {}
-        # Why not all that changed on the last way to a state is known.
+        # Why not all changes of the last switch between states are known.
         self.unknown = ""
         self._held = Held(self._prefix)
         self._positions: Positions = {}
         self._others = Others()
         self._before: Snapshot | None = None
-        # When the last way to a state changed paths and the directories above them, in nanoseconds.
+        # When the last switch between states changed paths and their parents, in nanoseconds.
         self._ours: dict[str, int] = {}
         self._tools = own_writes(store.root)
 
     def follow(self, workers: Callable[[], set[int]]) -> None:
-        """Look at the processes that evaluated code has started for what they hold open."""
+        """Use the processes that evaluated code has started to find open files."""
         self._held.workers = workers
 
     def stopping(self, pid: int) -> None:
-        """Look at who could change the paths of a stop; called by the listener before it reads them."""
+        """Check who could change the paths of a stop. The listener calls it before reading them."""
         with self._lock:
             self._doubts.expect(pid, self.call)
 
     def heard(self, stop: Stop) -> None:
-        """Keep the states of the paths that a call is about to change; called by the listener."""
+        """Keep the states of the paths that a call is about to change. Called by the listener."""
         inside = [path for path in stop.paths if path.startswith(self._prefix)]
         self._count(stop, inside)
         paths = [path for path in inside if UNTOLD not in f"{path}/"]
@@ -159,7 +159,7 @@ class Ledger:
                 self._take(stop, paths)
 
     def _count(self, stop: Stop, paths: list[str]) -> None:
-        """Have counted how much is written, also to files that are not told of."""
+        """Count the written bytes, also of files that are not reported."""
         if stop.opens:
             for path in paths:
                 self.written.note(path)
@@ -189,7 +189,7 @@ class Ledger:
                 collector.note_links(path)
 
     def _expect(self, stop: Stop, paths: list[str]) -> None:
-        """Count a save, so that those of others can be told from it."""
+        """Count a save, so that saves by others can be distinguished."""
         if not self._collectors:
             self._others.begin()
         if stop.opens:
@@ -206,7 +206,7 @@ class Ledger:
         return found
 
     def _kind(self, pid: int) -> str:
-        """Tell for whom a thread acts: for the call under way, for an earlier one, or for a preview."""
+        """Return the origin of a thread: the current call, an earlier one, or a preview."""
         leader = leader_of(pid)
         if leader == self._preview:
             kind = PREVIEW
@@ -220,11 +220,11 @@ class Ledger:
         return kind
 
     def begin(self, pid: int, *, is_suite: bool = False) -> None:
-        """Note that a call begins, in this process; what is held open can be written without a stop."""
+        """Note that a call begins in this process. Open files can be written without a stop."""
         with self._lock:
             self._kinds.clear()
             if not self._collectors:
-                # What is held open makes some: then no first stop would forget what came before the call.
+                # Open files create collectors below, so no first stop would discard events before the call.
                 self._others.begin()
             for path, is_live in self._held.files.items():
                 collector = self._collector(CALL if is_live else BACKGROUND)
@@ -240,9 +240,9 @@ class Ledger:
             self._before = self.store.snapshot(self._before)
 
     def finish(self, pid: int = 0) -> Account:
-        """Return what the call that is over has changed, and the background since the call before it.
+        """Return the changes of the finished call, and of the background since the call before it.
 
-        `pid` is the live process where no call was under way.
+        `pid` is the live process where no call was running.
         """
         self.written.forget()
         with self._lock:
@@ -274,7 +274,7 @@ class Ledger:
         return account
 
     def _settle(self, doubt: Doubt | None, collectors: dict[str, Collector], call: Call | None) -> None:
-        """Look for what changed unheard, and let it be a part of what the call or the background changed."""
+        """Find unheard changes, and attribute them to the call or to the background."""
         known = tuple(collectors.values())
 
         def is_heard(path: str, found: os.stat_result) -> bool:
@@ -297,7 +297,7 @@ class Ledger:
         return collector.finish()
 
     def _without_saves(self, changes: ChangeSet, saved: set[str] | None, why: str) -> ChangeSet:
-        """Return the changes, with what others have saved too marked as not to be touched."""
+        """Return the changes, with paths that others have saved too marked as not to be touched."""
         if saved is None:
             return dataclasses.replace(changes, certain=False)
         names = {path[len(self._prefix) :] for path in saved} & changes.pairs.keys()
@@ -324,7 +324,7 @@ class Ledger:
             account.files.append(change)
 
     def _note_positions(self, pid: int, first: Trail | None) -> None:
-        """Let the link of a call, if it has made one, know where its open files were read and written."""
+        """Record the positions of open files in the link of a call, if it has made one."""
         before, self._positions = self._positions, {}
         if self.head is not None and self.head is not first and not self.head.why_left:
             self.head.before, self.head.after = before, positions(pid, {path for _, path in before})
@@ -346,24 +346,24 @@ class Ledger:
 
     @property
     def _rests_on(self) -> bool:
-        """Whether files can be written without another stop, so that every call is looked after."""
+        """Whether files can be written without another stop, so that every call must be checked."""
         return bool(self._held or self._doubts or self.compares)
 
     def begin_preview(self, pid: int) -> None:
-        """Note that what this process tries to write is to be listed, and will not happen."""
+        """List the write attempts of this process, which will fail."""
         with self._lock:
             self._preview, self._attempts = pid, {}
             self._kinds.clear()
 
     def refuses(self, thread: int) -> bool:
-        """Tell whether a thread is of the preview under way, which may change no file anywhere."""
+        """Return whether a thread belongs to the current preview, which may not change any file."""
         if not self._preview:
             return False
         with self._lock:
             return (self._kinds.get(thread) or self._kind(thread)) is PREVIEW
 
     def end_preview(self) -> list[FileChange]:
-        """Return what the preview has tried to change."""
+        """Return the attempted changes of the preview."""
         with self._lock:
             self._preview = 0
             self._kinds.clear()
@@ -371,7 +371,7 @@ class Ledger:
         return list(attempts.values())
 
     def _attempted(self, stop: Stop, paths: list[str]) -> None:
-        # A link leaves what it is made of as it is.
+        # A link does not change its source.
         made = paths[-1:] if stop.call in LINKS else paths
         for path in made[: MOST_ATTEMPTS - len(self._attempts)]:
             name = path[len(self._prefix) :]
@@ -381,13 +381,13 @@ class Ledger:
             self._attempts.setdefault(name, FileChange(shown(name), change))
 
     def go(self, goal: Trail | None, pid: int, *, moves: bool = True) -> list[FileOutcome]:
-        """Bring files to where they were at a state, whose live process is `pid`; tell it path by path.
+        """Restore files to their contents at a state, whose live process is `pid`. Return the outcomes.
 
-        Unless it `moves` them, say that they are left.
+        Without `moves`, report that they are left.
         """
         self.finish(pid)
         if self._held.is_known:
-            # A state may have files open that were closed since.
+            # The restored process may have files open that were closed since.
             self._held.files.clear()
             self._held.add(pid)
             self.is_stirred = self.is_stirred or bool(self._held)
@@ -419,11 +419,11 @@ class Ledger:
         return outcomes
 
     def _is_ours(self, path: str, changed: int) -> bool:
-        """Tell whether a path that changed at a time, in nanoseconds, is as an undo or a tool left it."""
+        """Return whether a path that changed at a time in nanoseconds is as an undo or a tool left it."""
         return self._ours.get(path) == changed or self._tools.has_left(path, changed, self.store.look)
 
     def _note_own(self, path: str) -> None:
-        """Take a path as the undo has left it for known: a process in the background may have it open."""
+        """Record the state of a path after the undo as known: a background process may have it open."""
         for place in (path, *map(str, PurePath(path).parents[:-1])):
             with contextlib.suppress(OSError):
                 self._ours[place] = os.lstat(f"{self._prefix}{place}").st_ctime_ns
@@ -432,7 +432,7 @@ class Ledger:
                 collector.renew(path)
 
     def tidy(self, kept: Iterable[Trail | None]) -> None:
-        """Forget what came before all kept states: no way leads there any more."""
+        """Drop the links before all kept states: no switch leads there any more."""
         common = self.head
         for trail in kept:
             common = common_of(common, trail)
@@ -440,7 +440,7 @@ class Ledger:
             common.previous = None
 
     def close(self) -> None:
-        """Give up what was kept."""
+        """Drop the kept contents."""
         self._others.close()
         self.store.close()
 
@@ -452,10 +452,10 @@ def watch(
     may_watch: Callable[[], bool],
     workers: Callable[[], set[int]],
 ) -> tuple[Ledger | None, list[str]]:
-    """Return the ledger of what the processes of a family change, and notes for the user.
+    """Return the ledger for the processes of a family, and notes for the user.
 
-    `may_fork` is asked, with its number, before one of them makes another one, `may_watch` before one
-    makes an inotify instance; `workers` tells those that evaluated code has started.
+    `may_fork` is called with a process id before that process forks, `may_watch` before one creates an
+    inotify instance. `workers` returns the processes that evaluated code has started.
     """
     grants = family.program.grants
     if grants.project is None or grants.files is Files.READ:
@@ -482,7 +482,7 @@ def watch(
 
 
 def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop], None]:
-    """Return what hears of a stop: the sentry over control files first, if there is one."""
+    """Return the handler of stops: the sentry over control files comes first, if there is one."""
     if sentry is None:
         return ledger.heard
 
@@ -494,7 +494,7 @@ def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop], None]:
 
 
 def _opened(family: Family, project: Path, notes: list[str]) -> Ledger:
-    """Return a new ledger, after an undo that was cut off by a death of this program is finished."""
+    """Return a new ledger, after finishing an undo that was interrupted by the death of this program."""
     directory = files_directory(project)
     outcomes = recover(directory, project)
     if outcomes:
@@ -503,13 +503,13 @@ def _opened(family: Family, project: Path, notes: list[str]) -> Ledger:
 
 
 def _is_by_product(path: str) -> bool:
-    """Tell whether a path of the project is what test runners keep for themselves."""
+    """Return whether a path of the project is a by-product of test runners."""
     parts = path.split("/")
     return not BY_PRODUCTS.isdisjoint(parts) or parts[-1].startswith(COVERAGE)
 
 
 def _age(pid: int) -> float:
-    """Return the seconds since a process has started."""
+    """Return the age of a process in seconds."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return clock_gettime(CLOCK_BOOTTIME) - int(fields[19]) / _TICKS

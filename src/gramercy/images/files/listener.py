@@ -1,9 +1,10 @@
-"""Hear of every change to a file before a process of an image makes it: seccomp user notification.
+"""Report every file change before a process of an image makes it, by seccomp user notification.
 
-A filter in the zygote, inherited by all that it forks and runs, stops the few system calls that make, change
-or remove names or open for writing; reading is never stopped. A thread of this process reads which paths the
-call names, tells them, and lets the call go on. The caller can change its memory after that, so what is told
-is for undo. To refuse every call of a process, a preview, needs none of its memory: that is a wall.
+A filter in the zygote, inherited by all its descendants, stops the few system calls that create, change or
+remove names or open for writing. Reading is never stopped. A thread of this process reads the paths of the
+call, reports them, and lets the call continue. The caller can change its memory after that, so the report
+serves undo, not security. Refusing every call of a process, as for a preview, needs none of its memory: that
+is secure.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ RECEIVE, SEND, IS_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x80082102, 0x40082
 CONTINUE, WAKE_AT_ONCE = 1, 1
 NOTICE, VERDICT = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 NOTICE_LINK = "anon_inode:seccomp notify"
-# The zygote of Python loads its modules first.
+# The Python zygote loads its modules first.
 START_SECONDS = 30.0
 
-# Which arguments of a call name a file: (directory or None for the current one, path or None for none).
+# The arguments of a call that name a file: (directory or None for the current one, path or None for none).
 _HERE = ((None, 0),)
 CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "open": _HERE,
@@ -67,9 +68,10 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "fchmod": ((0, None),),
     "fchmodat": ((0, 1),),
     "fchmodat2": ((0, 1),),
-    # A socket that is bound to a path is a name; its address is read by itself.
+    # Binding a socket to a path creates a name. Its address is read separately.
     "bind": (),
-    # After these not every write is seen, or paths mean other files: that is told. A sandbox refuses them.
+    # After these some writes are not seen, or paths mean other files, which is reported. A sandbox refuses
+    # them.
     "io_uring_setup": (),
     "inotify_init": (),
     "inotify_init1": (),
@@ -86,19 +88,19 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "clone": (),
 }
 OPENS = {"open": 1, "openat": 2}
-# Those that mean what a link leads to, not the link.
+# Calls that act on the target of a link, not on the link.
 FOLLOWING = frozenset(
     ("open", "openat", "openat2", "creat", "truncate", "chmod", "fchmodat", "fchmodat2", "mknod", "mknodat")
 )
-# Those that make a process; `clone` with this bit makes a thread, and is not stopped.
+# Calls that create a process. `clone` with this bit creates a thread, and is not stopped.
 FORKS = frozenset(("fork", "vfork", "clone"))
 THREAD = 0x10000
-# Those that take one of the few instances that a user has.
+# Calls that take one of the few instances of a user.
 WATCHERS = frozenset(("inotify_init", "inotify_init1"))
 RENAMES = frozenset(("rename", "renameat", "renameat2"))
 LINKS = frozenset(("link", "linkat"))
 EXCHANGE, FOLLOW = 2, 0x400
-# Those that write a file by any of its names.
+# Calls that write a file by any of its names.
 WRITERS = frozenset(
     (
         "open",
@@ -129,8 +131,8 @@ _LONGEST_ADDRESS = 110
 class Stop(NamedTuple):
     """A call that is about to change files: the caller's thread, the call's name, and the absolute paths.
 
-    `paths` has a link and what it leads to. `opens` tells that a descriptor for writing comes of it,
-    `exchanges` that a rename gives each of two names what the other had, `doubt` why there may be more paths.
+    `paths` has a link and its target. `opens` means that the call returns a descriptor for writing,
+    `exchanges` that a rename swaps two names. `doubt` says why there may be more paths.
     """
 
     pid: int
@@ -142,7 +144,7 @@ class Stop(NamedTuple):
 
 
 def _ignore(_told: object) -> None:
-    """Do nothing with what a listener tells."""
+    """Ignore a report of a listener."""
 
 
 def _refuse_none(_pid: int) -> bool:
@@ -150,7 +152,7 @@ def _refuse_none(_pid: int) -> bool:
 
 
 def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
-    """Return the number of seccomp(2) and the filter, one number for each instruction; None if unknown."""
+    """Return the number of seccomp(2) and the filter, one number for each instruction. None if unknown."""
     known = MACHINES.get(machine or platform.machine())
     if known is None:
         return None
@@ -174,12 +176,11 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
 
 
 class Host(NamedTuple):
-    """What a listener asks and tells, on its own thread.
+    """The callbacks of a listener, on its own thread.
 
-    `before` gets the number of a caller before anything of it is read, `tell` its stop before the call goes
-    on. The calls of a thread that `refuses` names fail. `may_fork` is asked before a process makes another:
-    a bound that holds at once, whoever the user is. `may_watch` is asked before one makes an inotify
-    instance.
+    `before` gets the thread of a caller before its memory is read, `tell` its stop before the call continues.
+    The calls of a thread fail if `refuses` says so. `may_fork` is called before a process forks: that bound
+    takes effect at once, for root too. `may_watch` is called before a process creates an inotify instance.
     """
 
     may_fork: Callable[[int], bool]
@@ -190,7 +191,7 @@ class Host(NamedTuple):
 
 
 def listen(zygote: Connection, host: Host) -> Listener | str:
-    """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
+    """Let the zygote install the filter, and receive its stops. Return a reason if that is impossible."""
     program = watching_filter()
     if program is None:
         return f"no filter of system calls is known for {platform.machine()}"
@@ -209,7 +210,7 @@ def listen(zygote: Connection, host: Host) -> Listener | str:
 
 
 def is_listener(descriptor: int) -> bool:
-    """Tell whether a descriptor that a zygote sent is that of a filter."""
+    """Return whether a descriptor from a zygote is that of a filter."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}") == NOTICE_LINK
     except OSError:
@@ -217,30 +218,30 @@ def is_listener(descriptor: int) -> bool:
 
 
 class Listener(threading.Thread):
-    """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended."""
+    """Reports every stop and resumes the caller. Ends with the last process that has the filter."""
 
     def __init__(self, descriptor: int, host: Host) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
         self._host = host
-        # No fork goes on: what forks and exits at once would slip through the hands of whoever ends it.
+        # While set, no fork continues: a process that forks and exits at once would escape being killed.
         self.holds_forks = False
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
         self._names = {NUMBERS[name][column]: name for name in CALLS}
         self.stops = 0
         with contextlib.suppress(OSError):
-            # Since Linux 6.6: the caller goes on at once on the processor of this thread.
+            # Since Linux 6.6: the caller resumes at once on the processor of this thread.
             fcntl.ioctl(descriptor, SET_FLAGS, WAKE_AT_ONCE)
 
     def run(self) -> None:
-        """Answer until nobody has the filter any more."""
+        """Answer until no process has the filter any more."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         try:
             while True:
                 events = poll.poll()
-                # Without this look RECEIVE would fail with ENOENT at once, for ever.
+                # Without this check RECEIVE would fail with ENOENT at once, endlessly.
                 if events[0][1] & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
                     return
                 self._hear()
@@ -267,7 +268,7 @@ class Listener(threading.Thread):
         try:
             self._host.before(pid)
             stop = self._read(pid, call, arguments)
-            # What was read is the caller's only if it still waits: else its number may be another's by now.
+            # The data belongs to the caller only if it still waits. Otherwise its number may be reused.
             fcntl.ioctl(self._descriptor, IS_VALID, notice[:8])
             if stop is not None:
                 self._host.tell(stop)
@@ -278,14 +279,14 @@ class Listener(threading.Thread):
         self._answer(ident, self._refused(pid))
 
     def _asked(self, pid: int) -> bool:
-        """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
+        """Return whether a fork continues. Else it is never answered, and its caller is about to end."""
         try:
             return not self.holds_forks and self._host.may_fork(pid)
         except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
             return True
 
     def _allowed(self) -> bool:
-        """Tell whether one more inotify instance may be made."""
+        """Return whether one more inotify instance may be created."""
         try:
             return self._host.may_watch()
         except Exception:  # noqa: BLE001 - as above: the caller waits
@@ -299,7 +300,7 @@ class Listener(threading.Thread):
             return -errno.EACCES
 
     def _answer(self, ident: int, error: int = 0) -> None:
-        """Let the caller go on, or let its call fail."""
+        """Let the caller continue, or let its call fail."""
         verdict = VERDICT.pack(ident, 0, error, 0 if error else CONTINUE)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, SEND, verdict)
@@ -333,7 +334,7 @@ class Listener(threading.Thread):
         return paths
 
     def _bound(self, pid: int, arguments: list[int]) -> list[str]:
-        """Return the path that a socket is about to get, if it is one with a path."""
+        """Return the path that a socket is about to be bound to, if any."""
         address = self._memory.octets(pid, arguments[1], min(arguments[2], _LONGEST_ADDRESS))
         name = address[2:].split(b"\0")[0]
         if int.from_bytes(address[:2], "little") != _UNIX or not name:

@@ -1,7 +1,7 @@
-"""Tell whether others save the same files while a call runs: their saves are the person's, and stay.
+"""Detect saves by other programs while a call runs: these belong to the person, and stay.
 
-Every open for writing of the image is a stop, and ends in one event of closing, as that of anybody else does;
-every rename is a stop and one event. More events for a path than stops mean that somebody else saved it too.
+Every open for writing by the image is a stop, and ends in one close event, as for any other program. Every
+rename is a stop and one event. More events than stops for a path mean that another program saved it too.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MODIFIED, CLOSED, MOVED, OVERFLOW, IGNORED = 0x2, 0x8, 0x80, 0x4000, 0x8000
-# The kernel makes one of equal events that follow each other; between two saves there is one of writing.
+# The kernel merges equal consecutive events. Between two saves there is a write event.
 WATCHED = MODIFIED | CLOSED | MOVED
 _EVENT = struct.Struct("iIII")
 _CHUNK = 1 << 16
-# The kernel keeps 16,384 events: they are read before there can be so many.
+# The kernel keeps 16,384 events. They are read long before that.
 MOST_UNREAD = 4_000
-# Directories that are watched at a time; each takes about 1 KB of the kernel's memory.
+# Directories that are watched at a time. Each takes about 1 KB of kernel memory.
 MOST_WATCHED = 1_000
-# Four times the paths that one call can have taken back; beyond that nothing is sure.
+# Four times the limit of undo for one call. Beyond that the result is not certain.
 MOST_COUNTED = 20_000
 
 
 class Others:
-    """Counts the saves of an image and those that there were, by path and kind of event."""
+    """Counts the saves by an image and all saves, by path and kind of event."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -45,14 +45,14 @@ class Others:
         self.is_sure = True
 
     def begin(self) -> None:
-        """Forget what happened between two calls."""
+        """Discard the events between two calls."""
         self._read()
         self._expected.clear()
         self._seen.clear()
         self.is_sure = True
 
     def expect(self, path: str, *, is_rename: bool) -> None:
-        """Count a save of the image that is about to happen."""
+        """Count a save that the image is about to make."""
         if len(self._expected) >= MOST_COUNTED:
             self.is_sure = False
             return
@@ -86,14 +86,14 @@ class Others:
             self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         number = self._libc.inotify_add_watch(self._inotify, os.fsencode(folder), WATCHED)
         if number < 0:
-            # No such directory, so that the call fails; or no watches left.
+            # The directory does not exist, so the call fails, or there are no watches left.
             self.is_sure = self.is_sure and not os.path.isdir(folder)
             return
         self._watched.add(folder)
         self._folders[number] = folder
 
     def _read(self) -> None:
-        """Take in the events that there are."""
+        """Read the pending events."""
         self._unread = 0
         if self._inotify < 0:
             return
@@ -110,13 +110,13 @@ class Others:
             if mask & OVERFLOW:
                 self.is_sure = False
             elif mask & IGNORED:
-                # The directory is gone; another may get its name.
+                # The directory is gone. Another may get its name.
                 self._watched.discard(self._folders.pop(number, ""))
             elif mask & (CLOSED | MOVED) and number in self._folders:
                 self._seen[f"{self._folders[number]}/{name}", mask & (CLOSED | MOVED)] += 1
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         if self._inotify >= 0:
             os.close(self._inotify)
             self._inotify = -1

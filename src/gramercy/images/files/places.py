@@ -1,7 +1,7 @@
 """Names in directories of a project, reached step by step through descriptors.
 
-Code in an image may write to the project and could swap a directory for a symlink between a check and
-its use. Here no step follows a symlink, so that such a swap leads to an error and never out of the project.
+Code in an image may write to the project and could swap a directory for a symlink between a check and its
+use. Here no step follows a symlink, so such a swap leads to an error and never out of the project.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAKING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOREPLACE, _EXCHANGE = 1, 2
-# What a kernel, a C library or a file system answers that does not have such a rename.
+# The errors of a kernel, a C library or a file system without such a rename.
 _UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def directory(root: Path, parts: Sequence[str], *, create: bool = False, reads: bool = True) -> Iterator[int]:
-    """Open the directory that these steps lead to, making what is missing when told to.
+    """Open the directory at the end of these steps. With `create`, make missing ones.
 
-    Unless it `reads`, what is opened can only have names renamed or removed in it.
+    Without `reads`, the directory can only be used to rename or remove names.
     """
     flags = DIRECTORY if reads else DIRECTORY | os.O_PATH
     current = opened_root(root, flags)
@@ -48,15 +48,15 @@ def directory(root: Path, parts: Sequence[str], *, create: bool = False, reads: 
 
 
 def opened_root(root: Path | str, flags: int = DIRECTORY) -> int:
-    """Open the directory of a project, which is a real path; refuse one that leads elsewhere by now.
+    """Open the directory of a project, which is a real path. Refuse one that leads elsewhere now.
 
-    A project may lie in that of another image, whose code can put a link in its place or in one above.
+    A project may lie inside that of another image, whose code can replace it or a parent by a link.
     """
     descriptor = os.open(root, flags)
     try:
         is_there = os.readlink(f"/proc/self/fd/{descriptor}") == os.fspath(root)  # noqa: PTH115 - a text is wanted
     except OSError:
-        # Without /proc only a link of the last name is seen.
+        # Without /proc only a link of the last name is detected.
         is_there = os.path.samestat(os.lstat(root), os.fstat(descriptor))
     if not is_there:
         os.close(descriptor)
@@ -65,7 +65,7 @@ def opened_root(root: Path | str, flags: int = DIRECTORY) -> int:
 
 
 def exists(folder: int, name: str) -> bool:
-    """Tell whether there is anything under a name, a dangling symlink included."""
+    """Return whether a name exists, also as a dangling symlink."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -74,16 +74,16 @@ def exists(folder: int, name: str) -> bool:
 
 
 def exchange(folder: int, one: str, other: str) -> bool:
-    """Exchange what two names stand for in one step; False where the file system cannot."""
+    """Exchange two names atomically. False where the file system cannot."""
     return _renamed(folder, one, other, _EXCHANGE)
 
 
 def move(folder: int, old: str, new: str) -> None:
-    """Rename without replacing: whatever has the new name already stays, with FileExistsError."""
+    """Rename without replacing: an existing file of the new name stays, with FileExistsError."""
     if _renamed(folder, old, new, _NOREPLACE):
         return
     if not stat.S_ISDIR(os.stat(old, dir_fd=folder, follow_symlinks=False).st_mode):
-        # A second name is never put over another file, and then the first one goes.
+        # A hard link never replaces a file. After it the first name is removed.
         with contextlib.suppress(PermissionError, NotImplementedError):
             os.link(old, new, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             os.unlink(old, dir_fd=folder)
@@ -102,8 +102,8 @@ def remove(folder: int, name: str) -> None:
 
 
 def set_mode(folder: int, name: str, mode: int, kind: int) -> None:
-    """Set the mode of a file or directory, never through a symlink; `kind` as stat.S_IFREG, S_IFDIR."""
-    # O_PATH needs no right to read the file; its number below /proc names what was opened, and no other.
+    """Set the mode of a file or directory, never through a symlink. `kind` as stat.S_IFREG, S_IFDIR."""
+    # O_PATH needs no read permission. Its number below /proc names exactly the opened file.
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if stat.S_IFMT(os.fstat(descriptor).st_mode) != kind:
@@ -127,7 +127,7 @@ def _renamed(folder: int, old: str, new: str, flag: int) -> bool:
 
 @cache
 def _renameat2() -> tuple[Any, Callable[[], int]]:
-    # Imported here: most who read files need no such rename.
+    # Imported here: most callers that read files need no such rename.
     import ctypes
 
     return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None), ctypes.get_errno

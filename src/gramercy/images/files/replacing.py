@@ -1,6 +1,6 @@
-"""The way of one path back to an earlier state, in steps of which each can be the last before a kill.
+"""Restore one path to an earlier state, in steps. The process may be killed after any of them.
 
-Nothing is removed before it was looked at under a name of ours, and nothing that is not in the store as well.
+Nothing is removed before it was checked under a temporary name, and is in the store as well.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from gramercy.images.files.changes import Outcome
 
-# A file that the image holds open is written over in steps of this size; between them it is looked at.
+# A file that the image holds open is overwritten in steps of this size, with a check between them.
 STEP = 1 << 20
-# Exchanges of one path, when it is saved again and again in that instant.
+# Exchanges of one path that is saved repeatedly in that instant.
 TRIES = 4
-# The rights that its owner needs to work in a directory.
+# The permissions that the owner needs to work in a directory.
 OPEN = stat.S_IRWXU
 CHANGED = "it was changed since"
 NO_EXCHANGE = "this file system cannot exchange files: a save in that instant could be lost"
@@ -32,11 +32,11 @@ _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class Run(Protocol):
-    """The restore that the path is a part of."""
+    """The restore of which the path is a part."""
 
     @property
     def token(self) -> str:
-        """What the names of its temporary files begin with."""
+        """The prefix of its temporary files."""
 
     @property
     def content(self) -> Callable[[str], bytes]:
@@ -44,27 +44,27 @@ class Run(Protocol):
 
     @property
     def at(self) -> Callable[[str], None]:
-        """Tell a place where the process could be killed."""
+        """Report a place where the process could be killed."""
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a process was killed that had begun it."""
+        """Whether it resumes after its process was killed."""
 
     @property
     def flush_each(self) -> bool:
-        """Whether each file is flushed by itself."""
+        """Whether each file is flushed separately."""
 
 
 class Aim(Protocol):
-    """What is to become of the path."""
+    """The goal for the path."""
 
     @property
     def want(self) -> State:
-        """The state that it is to have."""
+        """The wanted state."""
 
     @property
     def left(self) -> State:
-        """The state that the call left it in."""
+        """The state in which the call left it."""
 
     @property
     def in_place(self) -> bool:
@@ -72,20 +72,20 @@ class Aim(Protocol):
 
 
 class Way:
-    """The way of one path; its directory is open, and no step leaves it."""
+    """The restore of one path. Its directory is open, and no step leaves it."""
 
     def __init__(self, run: Run, number: int, aim: Aim, folder: int, name: str) -> None:
         self._run, self._aim = run, aim
         self._want, self._left = aim.want, aim.left
         self._folder, self._name = folder, name
         start = f"{TEMPORARY}{run.token}-{number}"
-        # Being made; whole, or what came out of an exchange; what was moved aside.
+        # Temporary names: being written; complete, or swapped out; moved aside.
         self._staged, self._ready, self._aside = (f"{start}{letter}" for letter in "sra")
         # A file that is larger than both is neither of them.
         self._most = max(self._want.size, self._left.size)
 
     def go(self) -> tuple[Outcome, str]:
-        """Bring the path back, and tell what became of it."""
+        """Restore the path, and return the outcome."""
         if self._run.is_resumed and (told := self._resumed()) is not None:
             return told
         now = self._look(self._name)
@@ -114,7 +114,7 @@ class Way:
         return places.exists(self._folder, name)
 
     def _set_mode(self) -> bool:
-        """Change a mode where that is all that differs."""
+        """Change the mode if only that differs."""
         want, left = self._want, self._left
         if want.kind == left.kind == "directory":
             mode = want.mode if want.mode & OPEN == OPEN else want.mode | OPEN
@@ -126,7 +126,7 @@ class Way:
         return True
 
     def _stage(self) -> None:
-        """Make what is wanted under a name of ours; under the second name it is whole."""
+        """Create the wanted state under a temporary name. Under the second name it is complete."""
         want = self._want
         if want.kind == "file":
             self._stage_file(self._run.content(want.digest))
@@ -153,7 +153,7 @@ class Way:
                 try:
                     os.fchown(descriptor, *owner)
                 except OSError:
-                    # It would run with the rights of another owner than it did.
+                    # It would run with the rights of another owner than before.
                     mode &= ~(stat.S_ISUID | stat.S_ISGID)
             os.fchmod(descriptor, mode)
             if self._run.flush_each:
@@ -189,7 +189,7 @@ class Way:
         return outcome, reason
 
     def _settled(self) -> tuple[Outcome, str]:
-        """Look at what came out of an exchange: if it is not what was expected, it goes back in."""
+        """Check the file that was swapped out. If it is not the expected one, swap it back."""
         placed, expected = self._want, self._left
         for _ in range(TRIES):
             out = self._look(self._ready)
@@ -205,7 +205,7 @@ class Way:
         return self._kept_beside(self._ready)
 
     def _dropped(self, out: State) -> bool:
-        """Remove what is in the store as well; give what is not a name under which it can be found."""
+        """Remove a file that is in the store as well. Give another one a name under which it can be found."""
         if not (_is_like(out, self._want) or _is_like(out, self._left)):
             self._kept_beside(self._ready)
             return True
@@ -248,7 +248,7 @@ class Way:
         return "left alone", f"{CHANGED}, twice; the earlier content is in {shown(name)}"
 
     def _after_aside(self) -> tuple[Outcome, str]:
-        """Do in two steps what the file system cannot do in one: for an instant there is no such name."""
+        """Use two steps where the file system cannot swap: for an instant the name does not exist."""
         if self._look(self._aside) != self._left or self._has_entries(self._aside):
             if self._exists(self._ready):
                 self._remove(self._ready)
@@ -270,7 +270,7 @@ class Way:
             os.close(inner)
 
     def _resumed(self) -> tuple[Outcome, str] | None:
-        """Go on where the process was killed; None if the path is to be brought back as any other."""
+        """Resume where the process was killed. None if the path is to be restored as any other."""
         if self._exists(self._staged):
             self._remove(self._staged)
         if self._exists(self._aside):
@@ -304,7 +304,7 @@ class Way:
         return ("back", NO_EXCHANGE) if _is_like(now, self._want) else ("left alone", CHANGED)
 
     def _over(self) -> tuple[Outcome, str]:
-        """Write over a file that the image holds open, or its later writes go to a file without a name."""
+        """Overwrite a file that the image holds open: a new one would not get the image's later writes."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self._name, flags, dir_fd=self._folder)
         try:
@@ -324,7 +324,7 @@ class Way:
         return "back", "in place, since the image has it open"
 
     def _written_over(self, descriptor: int) -> bool:
-        """Write from the start and cut the end; at each step the file must be as the step before left it."""
+        """Write from the start and truncate. At each step the file must be as the previous step left it."""
         want, left = self._run.content(self._want.digest), self._run.content(self._left.digest)
         now = pread(descriptor, 0, self._most + 1)
         if now != left and not (self._run.is_resumed and is_half_done(now, want, left)):
@@ -346,7 +346,7 @@ class Way:
 
 
 def is_half_done(now: bytes, want: bytes, left: bytes) -> bool:
-    """Tell whether a content is the start of one and the rest of the other, as a cut-off write leaves it."""
+    """Return whether a content is the start of one and the rest of the other, as after a cut-off write."""
     low, high = 0, min(len(now), len(want))
     while low < high:
         middle = (low + high + 1) // 2
@@ -355,6 +355,6 @@ def is_half_done(now: bytes, want: bytes, left: bytes) -> bool:
 
 
 def _is_like(now: State, state: State) -> bool:
-    """Tell whether a path is in a state, or is a directory that has been opened for work in it."""
+    """Return whether a path is in a state, or is a directory that was opened for work in it."""
     is_opened = now.kind == state.kind == "directory" and now.mode == state.mode | OPEN
     return now == state or is_opened

@@ -1,8 +1,8 @@
-"""Which file a path of another process means: followed as the kernel follows it for that process.
+"""Resolve a path of another process as the kernel does for that process.
 
-The plain way asks the kernel for the directory in the root of the process. Where that fails, or leads through
-/proc, the path is walked part by part: there a link may lead to what only the process itself has, such as its
-directory or an open file. A step that cannot be followed is an error of its own, and never an empty answer.
+The fast way asks the kernel for the directory in the root of the process. If that fails, or leads through
+/proc, the path is walked part by part: there a link may lead to something that only the process itself has,
+such as its directory or an open file. A step that cannot be followed is an error, and never an empty answer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PAGE, LONGEST_PATH = 4096, 4096
 IN_ROOT = 0x10
 OPENAT2 = 437
 CURRENT_DIRECTORY = 0xFFFFFF9C
-# A chain of links longer than this is refused by the kernel too, with ELOOP.
+# The kernel refuses a longer chain of links too, with ELOOP.
 MOST_LINKS = 40
-# A path has at most 2,048 parts, and so has the target of each link; few have more than 20.
+# A path has at most 2,048 parts, and so has the target of each link. Few have more than 20.
 MOST_STEPS = 4_000
 PROC = 0x9FA0
 PROC_ROOT_INODE = 1
@@ -40,7 +40,7 @@ class _Part(ctypes.Structure):
 
 
 class Memory:
-    """Reads texts out of other processes; used by one thread."""
+    """Reads texts out of other processes. Used by one thread."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -53,7 +53,7 @@ class Memory:
         self._ours, self._theirs = ctypes.addressof(self._here), ctypes.addressof(self._there)
 
     def octets(self, pid: int, address: int, length: int) -> bytes:
-        """Return so many octets, fewer where the memory ends."""
+        """Return this many octets, fewer where the memory ends."""
         self._here.length = self._there.length = min(length, LONGEST_PATH)
         self._there.base = address
         got = self._copy(pid, self._ours, 1, self._theirs, 1, 0)
@@ -63,7 +63,7 @@ class Memory:
         return ctypes.string_at(self._buffer, got)
 
     def text(self, pid: int, address: int) -> bytes:
-        """Return the octets up to the first zero; page by page, since the next may not be there."""
+        """Return the octets up to the first zero, page by page: the next page may not be mapped."""
         found = b""
         while len(found) < LONGEST_PATH:
             part = self.octets(pid, address, PAGE - address % PAGE)
@@ -76,7 +76,7 @@ class Memory:
 
 
 class Places:
-    """Finds which file outside a path of a process means: links are followed in the root of that process.
+    """Resolves paths of a process to files outside: links are followed in the root of that process.
 
     Used by one thread.
     """
@@ -95,16 +95,16 @@ class Places:
         self._root = -1
 
     def close(self) -> None:
-        """Let go of the root."""
+        """Close the root."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
 
     def named(self, pid: int, folder: int | None, name: bytes) -> list[str]:
-        """Return what a name of a process leads to: itself, links in its directories followed; its targets.
+        """Return the path of a name with links in its directories resolved, and its targets if it is a link.
 
-        `folder` is the descriptor that it is relative to. Nothing where its directory does not exist: the
-        call will fail.
+        `folder` is the descriptor that it is relative to. Empty where its directory does not exist: the call
+        will fail.
         """
         if self._root < 0:
             self._root = os.open(f"/proc/{pid}/root", HELD | os.O_DIRECTORY)
@@ -121,11 +121,11 @@ class Places:
         return self._walked(pid, at, name) if found is None else found
 
     def held(self, pid: int, at: str) -> str:
-        """Return the path of what a process holds: its directory, or an open file."""
+        """Return the path of a process's directory or open file."""
         return _place(f"/proc/{pid}/{at}")
 
     def _plainly(self, path: bytes) -> list[str] | None:
-        """Return where a path leads as the kernel follows it; None where it leads through /proc."""
+        """Return the resolved path, as the kernel follows it. None where it leads through /proc."""
         found: list[str] = []
         for _ in range(MOST_LINKS + 1):
             place, target = self._step(path.rstrip(b"/") or b"/")
@@ -138,7 +138,7 @@ class Places:
         return found
 
     def _step(self, path: bytes) -> tuple[str, bytes | None]:
-        """Return the real path, but for its last part, and what that leads to where it is a link."""
+        """Return the real path except for its last part, and the target of that if it is a link."""
         head, _, tail = path.rpartition(b"/")
         if tail in (b".", b"..", b""):
             head, tail = path, b""
@@ -152,7 +152,7 @@ class Places:
             os.close(folder)
 
     def _target(self, folder: int, name: bytes) -> bytes | None:
-        """Return what a link in a directory leads to; None where it is no link, as nearly always.
+        """Return the target of a link in a directory. None where it is not a link, the usual case.
 
         os.readlink would raise an exception for each of those, while the caller waits.
         """
@@ -182,7 +182,7 @@ class Places:
             os.close(walk.here)
 
     def _is_proc(self, descriptor: int) -> bool:
-        """Tell whether a file is one of the kernel's own below /proc."""
+        """Return whether a file belongs to /proc."""
         told = ctypes.create_string_buffer(_STATFS_BYTES)
         if self._libc.fstatfs(descriptor, told) != 0:
             raise FileStoreError("a file system does not say what it is")
@@ -190,7 +190,7 @@ class Places:
 
 
 class _Walk:
-    """One path on its way: the directory that is reached, and the parts that are left, the next one last."""
+    """One path in progress: the current directory, and the remaining parts, the next one last."""
 
     def __init__(self, pid: int, root: int, start: int, name: bytes, is_proc: Callable[[int], bool]) -> None:
         self._pid, self._root, self._is_proc = pid, root, is_proc
@@ -200,7 +200,7 @@ class _Walk:
         self._found: list[str] = []
 
     def run(self) -> list[str]:
-        """Return the links at the end of the path and what they lead to; nothing where the call will fail."""
+        """Return the links at the end of the path and their targets. Empty where the call will fail."""
         for _ in range(MOST_STEPS):
             if not self._left:
                 self._found.append(_place(f"/proc/self/fd/{self.here}"))
@@ -210,7 +210,7 @@ class _Walk:
         raise FileStoreError("a path has too many parts")
 
     def _go(self, part: bytes) -> bool:
-        """Take one step; tell whether the way goes on."""
+        """Take one step. Return whether to continue."""
         if part == b".." and os.path.samestat(os.fstat(self.here), os.fstat(self._root)):
             return True
         try:
@@ -233,7 +233,7 @@ class _Walk:
         return stat.S_ISDIR(kind)
 
     def _through(self, part: bytes, link: int) -> bool:
-        """Go where a link leads."""
+        """Follow a link."""
         self._links += 1
         if self._links > MOST_LINKS:
             return False
@@ -245,7 +245,7 @@ class _Walk:
         return True
 
     def _through_proc(self, part: bytes, link: int) -> bool:
-        """Go through a link of /proc: to the caller's own directory there, or to what a process has."""
+        """Follow a link of /proc: to the caller's own directory there, or to a file of a process."""
         if os.fstat(self.here).st_ino == PROC_ROOT_INODE:
             if part in (b"self", b"thread-self"):
                 self._take(_own_directory(self._pid, is_thread=part != b"self"))
@@ -253,7 +253,7 @@ class _Walk:
                 self._take(os.readlink(b"", dir_fd=link))
             return True
         try:
-            # The kernel goes to the directory or file itself, whatever its name is by now.
+            # The kernel opens the directory or file itself, even if it was renamed.
             following = os.open(part, HELD, dir_fd=self.here)
         except FileNotFoundError:
             return False
@@ -270,13 +270,13 @@ class _Walk:
         self.here = following
 
     def _beside(self, part: bytes) -> str:
-        """Return the path of a name in the directory that is reached."""
+        """Return the path of a name in the current directory."""
         folder = _place(f"/proc/self/fd/{self.here}")
         return f"{folder if folder != '/' else ''}/{os.fsdecode(part)}"
 
 
 def _base(folder: int | None) -> str:
-    """Return what a relative path of a process begins at, below its directory in /proc."""
+    """Return the base of a relative path, below the process's directory in /proc."""
     number = CURRENT_DIRECTORY if folder is None else folder & 0xFFFFFFFF
     return "cwd" if number == CURRENT_DIRECTORY else f"fd/{number}"
 
@@ -286,9 +286,9 @@ def _parts(path: bytes) -> list[bytes]:
 
 
 def _place(link: str) -> str:
-    """Return the path of what a link below /proc holds; one that was deleted keeps the name that it had.
+    """Return the path behind a link below /proc. A deleted one keeps its old name.
 
-    A name that was removed from a file with others: which file is written then is not known by its path.
+    If the file has other names, the path does not tell which file is written.
     """
     place = os.readlink(link)
     if place.endswith(DELETED) and not os.path.lexists(place):
@@ -299,7 +299,7 @@ def _place(link: str) -> str:
 
 
 def _own_directory(thread: int, *, is_thread: bool) -> bytes:
-    """Return the numbers by which a thread finds itself below /proc, in its own namespace."""
+    """Return the path of a thread below /proc, by its numbers in its own namespace."""
     lines = Path(f"/proc/{thread}/status").read_bytes().splitlines()
     fields = dict(line.split(b":", 1) for line in lines if b":" in line)
     process = fields[b"NStgid"].split()[-1]

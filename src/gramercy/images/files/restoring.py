@@ -1,8 +1,9 @@
-"""Bring paths of a project back to an earlier state, without losing what a person did since.
+"""Restore paths of a project to an earlier state, without losing later changes of a person.
 
-A path goes back only if it still is as the call left it; what else is there is left alone and told. A check
-and the change after it cannot be split by a save: the old content is exchanged with what is there, and what
-comes out is looked at. A journal of intents is written first, by which `recover` finishes what was cut off.
+A path is restored only if it is still as the call left it. Anything else is left alone and reported. A save
+cannot come between a check and the change after it: the old content is swapped with the current file, and the
+swapped-out file is checked. A journal of intents is written first. `recover` uses it to finish an interrupted
+restore.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
     from gramercy.images.files.store import Store
 
 JOURNAL = "journal"
-# Each file that goes back is flushed to the disk by itself up to this number; of more, all at once.
+# Up to this number each restored file is flushed to the disk separately. Beyond it, all at once.
 MOST_FLUSHED = 16
 
 
 def _nowhere(place: str) -> None:
-    """Do nothing; tests stop or kill the process at a place."""
+    """Do nothing. Tests stop or kill the process at a place."""
 
 
 class Step(NamedTuple):
-    """One path that is to go from the state it was left in to the one that is wanted."""
+    """One path, with the state it was left in and the wanted state."""
 
     path: str
     want: State
@@ -56,14 +57,14 @@ def restore(
     held_open: Collection[tuple[int, int]] = (),
     at: Callable[[str], None] = _nowhere,
 ) -> list[FileOutcome]:
-    """Take changes back and tell path by path what became of it.
+    """Undo changes and return the outcome for each path.
 
     `held_open` are device and inode of files that the image has open: they keep their inode. `at` is called
     at every place where the process could be killed.
     """
     with unbroken(), store.turn:
         if store.is_pinned:
-            # A restore before this one ended in an exception.
+            # An earlier restore ended in an exception.
             _recovered(store.directory, store.root)
             store.is_pinned = False
         steps = _ordered(store, changes, held_open)
@@ -74,7 +75,7 @@ def restore(
         run = _Run(store.root, token, store.content, at, flush_each=few, stranded=stranded)
         store.is_pinned = True
         if any(step.in_place for step in steps):
-            # Only there a power cut can leave a half content that needs the kept one.
+            # Only there a power cut can leave a partial file that needs the kept content.
             store.sync()
         _write_journal(store.directory, _journal(store, run.token, steps))
         at("journal written")
@@ -85,7 +86,7 @@ def restore(
 
 
 def recover(directory: Path, root: Path) -> list[FileOutcome]:
-    """Finish what processes that were killed had begun, and remove what they kept; to be called at start."""
+    """Finish the restores of killed processes, and remove their kept contents. Called at the start."""
     told: list[FileOutcome] = []
     for own in abandoned(directory):
         told += _recovered(own, root.resolve())
@@ -93,7 +94,7 @@ def recover(directory: Path, root: Path) -> list[FileOutcome]:
 
 
 def _recovered(own: Path, root: Path) -> list[FileOutcome]:
-    """Finish what a journal says; without one nothing was begun."""
+    """Finish the restore of a journal. Without a journal nothing was begun."""
     if not (own / JOURNAL).exists():
         return []
     read = json.loads((own / JOURNAL).read_text(encoding="ascii"))
@@ -117,7 +118,7 @@ def _recovered(own: Path, root: Path) -> list[FileOutcome]:
 
 
 def _ordered(store: Store, changes: ChangeSet, held: Collection[tuple[int, int]]) -> list[Step]:
-    """Return what goes away, deepest first, and then the rest, directories before what is in them."""
+    """Return the removals, deepest first, and then the rest, directories before their contents."""
     steps = [
         Step(path, want, left, bool(held) and _is_held(store, path, held))
         for path, (want, left) in sorted(changes.pairs.items())
@@ -156,7 +157,7 @@ def _state(fields: dict[str, Any]) -> State:
 
 def _write_journal(directory: Path, journal: dict[str, Any]) -> None:
     new = directory / f"{JOURNAL}.new"
-    # Names need not be UTF-8; this notation has an escape for every code.
+    # Names need not be UTF-8. This notation has an escape for every code.
     with new.open("w", encoding="ascii") as file:
         json.dump(journal, file)
         file.flush()
@@ -174,11 +175,11 @@ class _Run:
     at: Callable[[str], None] = _nowhere
     is_resumed: bool = False
     flush_each: bool = True
-    # Digests of contents that are wanted where something not kept is now: their copies elsewhere stay.
+    # Digests of contents whose path now holds something unkept: their copies elsewhere stay.
     stranded: frozenset[str] = frozenset()
 
     def all(self, steps: list[Step]) -> list[FileOutcome]:
-        """Bring all paths back."""
+        """Restore all paths."""
         self._open_directories(steps)
         outcomes = []
         for number, step in enumerate(steps):
@@ -219,14 +220,14 @@ class _Run:
         return done
 
     def _open_directories(self, steps: list[Step]) -> None:
-        """Give back the right to work in directories that the call took it from."""
+        """Restore permissions in directories that the call removed them from."""
         for step in steps:
             left = step.left
             if left.kind == "directory" and left.mode & OPEN != OPEN:
                 self._set_mode(step.path, left.mode, left.mode | OPEN)
 
     def _close_directories(self, done: Iterable[tuple[Step, FileOutcome]]) -> None:
-        """Take the right to work in directories that are not to have it, the deepest first."""
+        """Remove permissions from directories that should not have them, the deepest first."""
         for step, outcome in sorted(done, key=lambda each: each[0].path, reverse=True):
             end = step.left if outcome.outcome == "left alone" else step.want
             if end.kind == "directory" and end.mode & OPEN != OPEN:

@@ -1,6 +1,6 @@
-"""What a path of a project is at one moment: a file, a link, a directory, nothing, or something not kept.
+"""The state of a path of a project at one moment: a file, a link, a directory, nothing, or unkept.
 
-States are taken in open directories; no step follows a symlink, and nothing is changed.
+States are read in open directories. No step follows a symlink, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gramercy.text import reason_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Larger files are data, which a program makes again; to copy one takes 10 ms before the write may go on.
+# Larger files are data that a program can make again. Copying one takes 10 ms before the write may continue.
 LARGEST_FILE = 5 << 20
-# A file that changes three times while it is read is being written all the time.
+# A file that changes three times while it is read is being written constantly.
 TRIES = 3
-# Never read, never brought back: a file in there can name a program that git runs.
+# Never read, never restored: a file in there can name a program that git runs.
 REPOSITORIES = frozenset((".git", ".hg", ".svn", ".jj"))
 SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "*.jks", "id_rsa*", "id_ed25519*"),
     *("id_ecdsa*", ".netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials", "credentials.json"),
 )
-# What is neither a file, nor a directory, nor a link, by the kind in its mode.
+# Types other than file, directory and link, by the kind in the mode.
 NO_FILES = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -38,15 +38,16 @@ NO_FILES = {
 }
 NO_ROOM = "too much was to be kept at once"
 Kind = Literal["absent", "file", "link", "directory", "left_out"]
-# Names that stand beside a file for an instant while it goes back.
+# The prefix of temporary names beside a file that is being restored.
 TEMPORARY = ".gramercy-"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one path was at one moment.
+    """The state of one path at one moment.
 
-    `digest` is that of a file's content; of what is left out, inode and times, so that a change can be told.
+    `digest` is that of a file's content. For an unkept file it has inode and times, so that a change is
+    detected.
     """
 
     kind: Kind
@@ -55,7 +56,7 @@ class State:
     target: str = ""
     size: int = 0
     reason: str = ""
-    # Not compared: only root can bring it back.
+    # Not compared: only root can restore it.
     owner: tuple[int, int] | None = field(default=None, compare=False)
 
 
@@ -63,12 +64,12 @@ ABSENT = State("absent")
 
 
 def digest_of(data: bytes) -> str:
-    """Return the name of a content."""
+    """Return the digest of a content."""
     return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
 def state_at(folder: int, name: str, most: int, add: Callable[[bytes], str] = digest_of) -> State:
-    """Return the state of a name in an open directory; `add` takes a content and returns its digest."""
+    """Return the state of a name in an open directory. `add` takes a content and returns its digest."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
@@ -84,7 +85,7 @@ def state_at(folder: int, name: str, most: int, add: Callable[[bytes], str] = di
 
 
 def _file_at(folder: int, name: str, most: int, add: Callable[[bytes], str]) -> State:
-    # Whether a name is secret is asked only before a copy is made; to be compared, a file may be read.
+    # The check for secret names is only needed before a copy is made. For a comparison, a file may be read.
     asked = "" if add is digest_of else name
     for _ in range(TRIES):
         descriptor = os.open(name, places.READING, dir_fd=folder)
@@ -101,7 +102,7 @@ def _file_at(folder: int, name: str, most: int, add: Callable[[bytes], str]) -> 
 
 
 def _plain(folder: int, name: str, found: os.stat_result) -> State:
-    """Return the state of what has no content."""
+    """Return the state of a path without content."""
     owner = (found.st_uid, found.st_gid)
     if stat.S_ISDIR(found.st_mode):
         return State("directory", stat.S_IMODE(found.st_mode), owner=owner)
@@ -132,17 +133,17 @@ def _why_not(name: str, found: os.stat_result, most: int) -> str:
 
 
 def is_repository(path: str) -> bool:
-    """Tell whether a path belongs to a version control system's own directory."""
+    """Return whether a path belongs to a version control system's own directory."""
     return any(part.casefold() in REPOSITORIES for part in path.split("/"))
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a file's name is one that keys and passwords are kept under."""
+    """Return whether a file's name is a usual one for keys and passwords."""
     return any(fnmatch.fnmatchcase(name.casefold(), pattern) for pattern in SECRET)
 
 
 def key_of(found: os.stat_result) -> tuple[int, ...]:
-    """Return what a file is known again by, if it is not too young."""
+    """Return the values that identify an unchanged file, if it is not too young."""
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
 
 
@@ -151,7 +152,7 @@ def _mark(found: os.stat_result) -> str:
 
 
 def pread(descriptor: int, at: int, size: int) -> bytes:
-    """Read so many bytes, or up to the end."""
+    """Read this many bytes, or up to the end."""
     parts, end = [], at + size
     while at < end and (part := os.pread(descriptor, end - at, at)):
         parts.append(part)

@@ -1,8 +1,8 @@
 """The states of a project's paths, and the contents of its files, kept in one place outside of the project.
 
 Contents are appended to one file, the pack, since making a file for each took ten times as long. A pack lives
-as long as the process that fills it: what it is kept for, states of images and writes of tools, ends with it
-too. Nothing here changes the project.
+as long as the process that fills it: states of images and writes of tools, for which it is kept, end with the
+process too. Nothing here changes the project.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ if TYPE_CHECKING:
 
 # Four evaluations at their limit (changes.py).
 LARGEST_PACK = 1 << 30
-# Of contents that are not copied to a disk: files with keys and passwords are small.
+# The limit of contents that are not copied to a disk: files with keys and passwords are small.
 LARGEST_MEMORY = 16 << 20
-# A pack is not looked through for what nobody needs before it has this size, and twice that of the last time.
+# A pack is searched for unneeded contents from this size on, and from twice the size after the last search.
 SMALLEST_TIDIED = 64 << 20
-# Looking at 10,000 files takes up to 0.2 s, before and after every call.
+# Reading the states of 10,000 files takes up to 0.2 s, before and after every call.
 MOST_FILES = 10_000
-# Of a project that is looked at as a whole; what is beyond is told as not kept.
+# The limit for a snapshot of a project. Files beyond it are reported as not kept.
 LARGEST_SNAPSHOT = 256 << 20
-# Each try fails only if another process ends or starts in the same project at that moment.
+# An attempt fails only if another process of the same project starts or ends at that moment.
 TRIES = 50
-# Each level of a walk keeps a descriptor open, of which a process has 1,024 on many systems.
+# Each level of a walk keeps a descriptor open, and many systems allow a process 1,024.
 DEEPEST = 200
 # Clocks of older file systems tick every 10 ms: a file may change again within a tick.
 RACY = 30_000_000
-# Not looked at as a whole: what tools make again. A write into them that is seen is kept as any other.
+# Generated directories that a snapshot skips. A write into them that is seen is kept as any other.
 MADE_AGAIN = frozenset(("node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
 SIGNS_OF_ENVIRONMENTS = frozenset(("pyvenv.cfg", "conda-meta"))
 
 
 class Seen(NamedTuple):
-    """A path in a snapshot: its state, and the stat key by which it is known again; None if that is racy."""
+    """A path in a snapshot: its state, and the stat key that identifies it. The key is None if it is racy."""
 
     key: tuple[int, ...] | None
     state: State
 
 
 class Holder(Protocol):
-    """What needs contents for as long as it lives."""
+    """An object that needs contents for as long as it lives."""
 
     def digests(self) -> Iterable[str]:
         """Return the digests of all contents that it needs."""
@@ -86,14 +86,14 @@ class Snapshot(dict[str, Seen]):
 
 
 class Store:
-    """The contents kept for one project by this process, in a directory of its own below `directory`."""
+    """The contents kept for one project by this process, in its own directory below `directory`."""
 
     def __init__(self, directory: Path, root: Path) -> None:
         self.root = root.resolve()
         self.lock = threading.RLock()
         # One restore at a time.
         self.turn = threading.Lock()
-        # Every content stays where it is while a journal names its place.
+        # While a journal names the places of contents, they must not move.
         self.is_pinned = False
         self._index: dict[str, tuple[int, int]] = {}
         self._memory: dict[str, bytes] = {}
@@ -105,7 +105,7 @@ class Store:
         self.close = weakref.finalize(self, _end, os.getpid(), self.directory, self._lock_file, self._pack)
 
     def relative(self, path: str | bytes | Path) -> str | None:
-        """Return a path as seen from the project; None for one outside, or of version control."""
+        """Return a path relative to the project. None for one outside, or of version control."""
         name = os.path.normpath(os.path.join(self.root, os.fsdecode(path)))  # noqa: PTH118 - it may be bytes
         start = f"{self.root}/".replace("//", "/")
         if not name.startswith(start) or is_repository(name[len(start) :]):
@@ -113,11 +113,11 @@ class Store:
         return name[len(start) :]
 
     def keep(self, path: str | bytes | Path, most: int = LARGEST_FILE) -> State:
-        """Return the present state of a path; the content of a file is in the store then."""
+        """Return the current state of a path. The content of a file is then in the store."""
         return self._look(path, most, keep=True)
 
     def look(self, path: str | bytes | Path, most: int = LARGEST_FILE) -> State:
-        """Return the present state of a path, and keep nothing."""
+        """Return the current state of a path, without keeping it."""
         return self._look(path, most, keep=False)
 
     def _look(self, path: str | bytes | Path, most: int, *, keep: bool) -> State:
@@ -138,7 +138,7 @@ class Store:
         return state_at(folder, name, most, self.add if keep else digest_of)
 
     def add(self, data: bytes, *, in_memory: bool = False) -> str:
-        """Keep a content and return its digest; one that is not to be copied to a disk is kept in memory."""
+        """Keep a content and return its digest. With `in_memory` it is not copied to a disk."""
         digest = digest_of(data)
         with self.lock:
             if in_memory:
@@ -164,12 +164,12 @@ class Store:
         self._memory[digest] = data
 
     def hold(self, holder: Holder) -> None:
-        """Keep what an object needs for as long as it lives."""
+        """Keep the contents that an object needs for as long as it lives."""
         with self.lock:
             self._holders.append(weakref.ref(holder))
 
     def place(self, digest: str) -> tuple[int, int] | None:
-        """Return where in the pack a content is, and its size; None if it is in memory only."""
+        """Return the place of a content in the pack, and its size. None if it is in memory only."""
         return self._index.get(digest)
 
     def content(self, digest: str) -> bytes:
@@ -182,7 +182,7 @@ class Store:
             return read_pack(self._pack, *self._index[digest], digest)
 
     def sync(self) -> None:
-        """Have all contents on the disk, before a journal names them."""
+        """Flush all contents to the disk, before a journal names them."""
         os.fdatasync(self._pack)
 
     def tidy(self) -> None:
@@ -199,7 +199,7 @@ class Store:
             self._tidied = max(SMALLEST_TIDIED, 2 * self._size)
 
     def _rewrite(self, needed: set[str]) -> None:
-        """Write a new pack with these contents only, and put it in the place of the old one."""
+        """Write a new pack with these contents only, and replace the old one."""
         name = self.directory / "pack.new"
         pack = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         index, size = {}, 0
@@ -209,18 +209,18 @@ class Store:
                 index[digest] = (size, length)
                 size += length
         name.rename(self.directory / "pack")
-        # The number stays the same, so that whoever closes the store need not know of this.
+        # The number stays the same, so that the code that closes the store need not know of this.
         os.dup2(pack, self._pack, inheritable=False)
         os.close(pack)
         self._index, self._size = index, size
 
     def below(self, path: str) -> Iterator[str]:
-        """Go through all names below a directory, as seen from it; symlinks are not followed."""
+        """Yield all names below a directory, relative to it. Symlinks are not followed."""
         with contextlib.suppress(OSError), places.directory(self.root, path.split("/")) as folder:
             yield from _names_below(folder, "", DEEPEST)
 
     def snapshot(self, old: Snapshot | None = None) -> Snapshot | None:
-        """Return all paths of the project; files are read whose stat key is not that of `old`.
+        """Return all paths of the project. Files whose stat key differs from `old` are read.
 
         None if there are too many.
         """
@@ -257,7 +257,7 @@ class _Survey:
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError:
-            return True  # It went away meanwhile.
+            return True  # It was removed meanwhile.
         if not stat.S_ISDIR(found.st_mode):
             self._files += 1
             self._new[path + name] = self._seen(folder, name, path + name, found)
@@ -277,7 +277,7 @@ class _Survey:
         key, was = key_of(found), self._old.get(path)
         if was is not None and was.key == key:
             return was
-        # The room that is left; at 0 every file with a content is too large.
+        # The remaining room. At 0 every file with a content is too large.
         room = min(LARGEST_FILE, LARGEST_SNAPSHOT - self._bytes)
         with self._store.lock:
             seen = Seen(
@@ -306,7 +306,7 @@ def _names_below(folder: int, path: str, deepest: int) -> Iterator[str]:
 
 
 def read_pack(pack: int, at: int, size: int, digest: str) -> bytes:
-    """Read a content, and refuse what is not the one that was kept."""
+    """Read a content, and refuse one that differs from the kept one."""
     data = pread(pack, at, size)
     if digest_of(data) != digest:
         raise FileStoreError("its copy in the store is damaged")
@@ -314,13 +314,13 @@ def read_pack(pack: int, at: int, size: int, digest: str) -> bytes:
 
 
 def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
-    """Make a directory for this process alone, with a lock that tells others that it lives."""
+    """Make a directory for this process alone, with a lock that tells other processes that it lives."""
     directory = directory.resolve()
     if directory == root or root in directory.parents:
         raise FileStoreError(f"{directory} is in the project, where evaluated code could change it")
     try:
         for _ in range(TRIES):
-            # The last that ends removes the directory of the project, perhaps in this moment.
+            # The last process that ends removes the directory of the project, perhaps in this moment.
             with contextlib.suppress(FileNotFoundError):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 own = directory / secrets.token_hex(8)
@@ -329,7 +329,7 @@ def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if (own / "lock").exists():
                     return own, lock
-                # A start of another process has taken it for abandoned.
+                # A starting process has taken it for abandoned.
                 os.close(lock)
     except OSError as error:
         raise FileStoreError(f"{directory} cannot be used: {reason_of(error)}") from None
@@ -337,7 +337,7 @@ def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
 
 
 def _end(owner: int, directory: Path, *descriptors: int) -> None:
-    # A process that was forked off has the same objects, and ends before.
+    # A forked process has the same objects, and ends before.
     if os.getpid() == owner:
         rmtree(directory, ignore_errors=True)
         for descriptor in descriptors:
@@ -347,7 +347,7 @@ def _end(owner: int, directory: Path, *descriptors: int) -> None:
 
 
 def abandoned(directory: Path) -> Iterator[Path]:
-    """Go through the directories that processes left when they were killed; each is removed after."""
+    """Yield the directories of killed processes. Each is removed after."""
     with contextlib.suppress(FileNotFoundError):
         for own in sorted(directory.iterdir()):
             with contextlib.suppress(OSError):
@@ -361,6 +361,6 @@ def abandoned(directory: Path) -> Iterator[Path]:
 
 
 def files_directory(project: Path) -> Path:
-    """Return where the contents of a project's files are kept: below the user's directory for state."""
+    """Return the directory for the contents of a project's files: below the user's state directory."""
     mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
     return state_home() / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"

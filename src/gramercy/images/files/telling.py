@@ -1,6 +1,6 @@
-"""Say which files changed and which went back, on one line, with as many paths as a reader takes in.
+"""Format which files changed and which were restored, on one line, with a readable number of paths.
 
-Names are chosen by evaluated code: one that could pass for a sentence of ours stands in quotation marks.
+Evaluated code chooses the names: one that could pass for a sentence of ours is quoted.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     from gramercy.images.files.changes import FileChange, FileOutcome
 
-# Paths in one answer: more are counted.
+# Paths in one answer. More are counted.
 MOST_TOLD = 20
 VERBS = {"mode": "changed the mode of"}
-# Of what was tried and did not happen.
+# The words for attempts that failed.
 INFINITIVES = {"created": "create", "changed": "change", "deleted": "delete", "mode": "change the mode of"}
 _PLAIN = re.compile(r"[\w./@+=~-]{1,200}")
 
 
 def changes_text(files: Sequence[FileChange]) -> str:
-    """Return what changed: created a.txt, b.txt; changed c.py."""
+    """Format changes: created a.txt, b.txt; changed c.py."""
     told = _grouped((VERBS.get(each.change, each.change), each.path, each.note) for each in files[:MOST_TOLD])
     doubt = "" if all(each.certain for each in files) else " (found by comparison, which is not certain)"
     return f"{told}{_more(files)}{doubt}"
 
 
 def attempts_text(files: Sequence[FileChange]) -> str:
-    """Return what was to be changed and was not: create a.txt; delete c.py."""
+    """Format failed attempts to change files: create a.txt; delete c.py."""
     entries = (
         (INFINITIVES.get(each.change, each.change), each.path, each.note) for each in files[:MOST_TOLD]
     )
@@ -38,7 +38,7 @@ def attempts_text(files: Sequence[FileChange]) -> str:
 
 
 def outcomes_text(outcomes: Sequence[FileOutcome]) -> str:
-    """Return what became of files: back a.txt; gone b.txt; left alone c.py (why)."""
+    """Format the outcomes of a restore: back a.txt; gone b.txt; left alone c.py (why)."""
     told = sorted(outcomes, key=lambda each: (each.outcome != "left alone", each.path))[:MOST_TOLD]
     return f"{_grouped((f'{each.outcome}:', each.path, each.reason) for each in told)}{_more(outcomes)}"
 

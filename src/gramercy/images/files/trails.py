@@ -1,4 +1,4 @@
-"""What calls changed, one after another, and the way from one state of an image to another along them."""
+"""The file changes of calls as a linked list, and the way from one state of an image to another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Trail:
-    """What one call changed, and the changes before it; `why_left` says why it is never taken back, if so.
+    """The changes of one call, and the changes before it. `why_left` says why it is never undone, if so.
 
-    `before` and `after` are the positions in files that were open then, which copies of a process share.
+    `before` and `after` are the positions in open files. Copies of a process share these.
     """
 
     changes: ChangeSet
@@ -28,7 +28,7 @@ class Trail:
 
 
 def way(here: Trail | None, goal: Trail | None) -> tuple[list[Trail], list[Trail]]:
-    """Return the links to take back, newest first, and those to do again after that."""
+    """Return the links to undo, newest first, and those to redo after that."""
     back, again = [], []
     while here is not goal:
         if here is not None and depth_of(here) >= depth_of(goal):
@@ -41,7 +41,7 @@ def way(here: Trail | None, goal: Trail | None) -> tuple[list[Trail], list[Trail
 
 
 def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChange]:
-    """Return what calls changed from one state to a later one."""
+    """Return the changes of calls from one state to a later one."""
     found: dict[str, FileChange] = {}
     while trail is not None and trail is not earlier and trail.depth > depth_of(earlier):
         if not trail.why_left:
@@ -51,14 +51,14 @@ def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChan
 
 
 def last_to_take_back(trail: Trail | None) -> Trail | None:
-    """Return the newest link of a trail that an undo takes back, or None."""
+    """Return the newest link of a trail that can be undone, or None."""
     while trail is not None and trail.why_left:
         trail = trail.previous
     return trail
 
 
 def depth_of(trail: Trail | None) -> int:
-    """Return how many changes a trail has."""
+    """Return the number of changes in a trail."""
     return 0 if trail is None else trail.depth
 
 
@@ -73,5 +73,5 @@ def common_of(one: Trail | None, other: Trail | None) -> Trail | None:
 
 
 def left_alone(link: Trail) -> dict[str, FileOutcome]:
-    """Return what is told of changes that are never taken back."""
+    """Return the outcomes for changes that are never undone."""
     return {path: FileOutcome(shown(path), "left alone", link.why_left) for path in link.changes.pairs}

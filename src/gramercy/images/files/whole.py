@@ -1,6 +1,6 @@
-"""Write files whole: beside their name and then renamed, so that no reader or crash sees a part of one.
+"""Write files atomically: under a temporary name, then renamed. No reader or crash sees a part of one.
 
-What a tool has written is known to the images of its project: no call of theirs has changed it.
+The images of the project learn of writes by tools, so that no call is blamed for them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from gramercy.images.files.states import State
 
-# What the umask leaves of it.
+# The mode before the umask.
 NEW_MODE = 0o666
-# Paths that tools have written, the latest: a doubt reaches back to the beginning of a call at most.
+# The latest paths that tools have written: a doubt reaches back to the beginning of a call at most.
 MOST_OWN = 1_000
-# How long to wait for a tool that is writing before its write is taken for that of another program.
+# How long to wait for a tool that is writing. After that its write counts as that of another program.
 WRITE_SECONDS = 5.0
 
 
 class OwnWrites:
-    """What the tools of this program have last made of paths of a project, and when, in nanoseconds."""
+    """The last writes of this program's tools to paths of a project, with their times in nanoseconds."""
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[int, State | None]] = {}
@@ -40,12 +40,12 @@ class OwnWrites:
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
-        """Write and note in this block: a call may see the new file, and end, before it is noted."""
+        """Write and note in this block: else a call could see the new file, and end, before it is noted."""
         with self._turn:
             yield
 
     def note(self, root: Path, name: str, left: State) -> None:
-        """Take a path for known in the state that a tool has left it in, and the directories above it."""
+        """Record the state in which a tool left a path and its parents as known."""
         for place in (name, *map(str, PurePath(name).parents[:-1])):
             with contextlib.suppress(OSError):
                 changed = (root / place).lstat().st_ctime_ns
@@ -55,9 +55,9 @@ class OwnWrites:
             self._left.pop(place, None)
 
     def has_left(self, name: str, changed: int, look: Callable[[str, int], State]) -> bool:
-        """Tell whether a path that changed then is as a tool left it.
+        """Return whether a path that changed then is as a tool left it.
 
-        The time alone does not tell: the clock of a file system is slow, so a file is read with `look`.
+        The time alone does not tell: the clock of a file system is coarse, so the file is read with `look`.
         """
         if self._left.get(name, (0, None))[0] != changed and self._turn.acquire(timeout=WRITE_SECONDS):
             self._turn.release()
@@ -69,15 +69,15 @@ _projects: weakref.WeakValueDictionary[str, OwnWrites] = weakref.WeakValueDictio
 
 
 def own_writes(root: Path) -> OwnWrites:
-    """Return what tools have written in a project, the same to all that ask while one keeps it."""
+    """Return the writes of tools in a project. All callers share one object while any of them keeps it."""
     return _projects.setdefault(str(root), OwnWrites())
 
 
 @contextlib.contextmanager
 def placed(folder: int, name: str, *, mode: int = NEW_MODE, is_new: bool = False) -> Iterator[BinaryIO]:
-    """Give a file that takes a name in an open directory when the block ends well.
+    """Yield a file that gets a name in an open directory when the block succeeds.
 
-    It replaces what has the name; one that is to be `new` fails with FileExistsError instead.
+    It replaces a file of that name. With `is_new` it fails with FileExistsError instead.
     """
     temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
     descriptor = os.open(temporary, places.MAKING, mode, dir_fd=folder)
@@ -102,10 +102,10 @@ def whole_file(
     is_new: bool = False,
     check: Callable[[int], None] | None = None,
 ) -> Iterator[BinaryIO]:
-    """Give a file that takes the place of another, or of none, when the block ends well; raise OSError.
+    """Yield a file that replaces another, or is new, when the block succeeds. Raise OSError.
 
-    Without a `mode` it keeps that of the other. A link is followed, unless `check` looks at the directory
-    first: then it is replaced. What is no regular file is refused, since a rename would destroy it.
+    Without a `mode` it keeps that of the old file. A link is followed, unless `check` looks at the directory
+    first: then it is replaced. Other file types are refused, since a rename would destroy them.
     """
     place = path if check is not None else Path(os.path.realpath(path))
     folder = os.open(place.parent, places.DIRECTORY)
@@ -125,7 +125,7 @@ def whole_file(
 
 
 def write_whole(path: Path, data: str | bytes, *, mode: int | None = None) -> None:
-    """Write a file for the user; into a pipe or a device it is written as it is."""
+    """Write a file for the user atomically. A pipe or a device is written directly."""
     content = data.encode("utf-8") if isinstance(data, str) else data
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)

@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 _HEAP = 1 << 9
-# The flag of `type` and of what is below it; C code relies on it in the same way.
+# The flag of `type` and its subclasses. C code relies on it in the same way.
 _OF_CLASSES = 1 << 31
 _mro = type.__dict__["__mro__"].__get__
 _name = type.__dict__["__name__"].__get__
@@ -135,7 +135,7 @@ def qualified_name(cls: type) -> str:
 
 
 def function_name(function: Any) -> str:
-    """Return the name of a function; it can be of a kind of text with methods of the user's."""
+    """Return the name of a function. It can be a subclass of str with methods of the user."""
     return str.__str__(function.__name__)
 
 
@@ -145,12 +145,12 @@ def function_path(function: Any) -> str:
 
 
 def code_name(code: types.CodeType) -> str:
-    """Return the name in a code object, which `replace` lets be of any kind of text, as with functions."""
+    """Return the name in a code object. `replace` accepts any subclass of str, as with functions."""
     return str.__str__(code.co_name)
 
 
 def code_path(code: types.CodeType) -> str:
-    """Return the name in a code object with the classes and functions around it, where it knows them."""
+    """Return the qualified name in a code object, where it has one."""
     return str.__str__(getattr(code, "co_qualname", code.co_name))
 
 
@@ -160,7 +160,7 @@ def code_file(code: types.CodeType) -> str:
 
 
 def module_of(thing: object) -> str:
-    """Return the name of the module a class or function says it is from, or nothing."""
+    """Return the module that a class or function names as its own, or nothing."""
     found: object = ""
     if is_class(thing):
         cls: type = thing  # type: ignore[assignment]  # seen to be one
@@ -185,7 +185,7 @@ def own_doc(thing: object) -> str:
 
 
 def class_attribute(cls: type, name: str) -> object:
-    """Return what the class or one of its bases holds under the name, or MISSING."""
+    """Return the value that the class or one of its bases holds under the name, or MISSING."""
     for base in _mro(cls):
         found = class_space(base).get(name, MISSING)
         if found is not MISSING:
@@ -194,8 +194,8 @@ def class_attribute(cls: type, name: str) -> object:
 
 
 def fixed_attribute(cls: type, name: str) -> object:
-    """Return what the class itself holds under the name, or MISSING; of one of C code without a copy."""
-    # Only C code has filled such a class, so its keys are plain texts.
+    """Return the class's own value under the name, or MISSING. A class of C code is read without a copy."""
+    # Only C code has filled such a class, so its keys are plain strings.
     space = class_space(cls) if _flags(cls) & _HEAP else _space(cls)
     return space.get(name, MISSING)
 

@@ -1,7 +1,7 @@
 """Arrays and tables of numpy, pandas, pyarrow, polars and torch: their shape, types and first values.
 
-They are read through attributes of C code and the dictionaries of instances, so neither code of the user's
-runs nor Python code of the library. A class counts only as what its own module holds under its name.
+They are read through attributes of C code and the dictionaries of instances, so neither user code nor Python
+code of the library runs. A class is trusted only if its own module holds it under its name.
 """
 
 import sys
@@ -31,9 +31,9 @@ _COMPUTED = kinds(types.GetSetDescriptorType, types.MemberDescriptorType)
 _CALLED = kinds(types.MethodDescriptorType, types.WrapperDescriptorType)
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex"}
 _NAMED = {"O": "object", "b": "bool", "U": "str", "S": "bytes", "T": "str"}
-# Digits that a float of so many bytes has.
+# Significant digits of a float of this many bytes.
 _DIGITS = {2: 4, 4: 7}
-# Values of these types of Arrow become Python's without Python code.
+# Values of these Arrow types become Python values without Python code.
 _ARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)) | frozenset(
     ("float", "double", "bool", "string", "large_string", "string_view")
 )
@@ -50,13 +50,13 @@ _natures: dict[int, "_Nature"] = {}
 
 
 class View(NamedTuple):
-    """How a value is shown: a beginning, labelled parts that are values or views, what is left, an end."""
+    """The display of a value: a beginning, labelled parts (values or views), the omitted number, an end."""
 
     head: str
     parts: tuple[tuple[str, object], ...] = ()
     left: int = 0
     tail: str = ""
-    # Whether its own attributes say nothing to a reader.
+    # Whether its own attributes are meaningless to a reader.
     is_data: bool = True
 
 
@@ -89,19 +89,19 @@ def view_of_array(value: object) -> View | None:
 
 
 def is_real(cls: type) -> bool:
-    """Tell whether the class is what its module holds under its name."""
+    """Return whether a class is the one that its module holds under its name."""
     module = _modules.get(module_of(cls))
     return module is not None and module_space(module).get(short_name(cls)) is cls
 
 
 def _found(thing: object, name: str, wanted: frozenset[int]) -> Any:
-    """Return the first member of this name that is one of C code: a subclass may have hidden it."""
+    """Return the first member of this name that is C code: a subclass may have hidden it."""
     for base in mro_of(type(thing)):
         member = fixed_attribute(base, name)
         if id(type(member)) in wanted:
             return member
         if member is not MISSING and not is_heap(base) and type(member) is not types.FunctionType:
-            # Functions of Cython: Python code cannot change the class that they are in.
+            # Functions of Cython: Python code cannot change their class.
             return member
     raise TypeError(name)
 
@@ -117,9 +117,9 @@ def call(thing: object, name: str, *arguments: object) -> Any:
 
 
 class _Nature(NamedTuple):
-    """What is always the same of a class: its module, and how the dictionary of an instance is read."""
+    """The constant facts of a class: its module, and how the dictionary of an instance is read."""
 
-    # Held, so that no other class can have its address.
+    # A reference, so that no other class can get its address.
     kind: type
     home: str
     space: Any
@@ -138,7 +138,7 @@ def _nature(kind: type) -> _Nature:
 
 
 def _own(thing: object) -> dict[str, Any]:
-    """Return the dictionary of an instance; of an array of C code there is none."""
+    """Return the dictionary of an instance. An array of C code has none."""
     slot = _nature(type(thing)).space
     return {} if slot is None else plain(slot.__get__(thing))
 
@@ -149,7 +149,7 @@ def _held(thing: object, name: str) -> Any:
 
 
 def _listed(head: str, values: tuple[object, ...], total: int) -> View:
-    """Return a view of some of so many values."""
+    """Return a view of the first of this many values."""
     if not values:
         return View(f"<{head}>")
     return View(f"<{head}: ", tuple(("", value) for value in values), total - len(values), ">")
@@ -164,7 +164,7 @@ def _shape(sizes: Any) -> str:
 
 def _ndarray(array: Any, name: str) -> View:
     shape, total = read(array, "shape"), read(array, "size")
-    # Of a subclass, such as a masked array, the values may mean something else.
+    # In a subclass, such as a masked array, the values may mean something else.
     column = _cells(array, range(min(total, _VALUES)), plain=name == "numpy.ndarray")
     return _listed(f"{name} {_shape(shape)} {column.kind}", column.values, total)
 
@@ -185,14 +185,14 @@ def _cells(array: Any, places: Places, *, plain: bool = True) -> Column:
 
 def _cell(array: Any, place: int, kind: str, size: int) -> object:
     if kind in "Mm":
-        # As a Python value it would be a bare number, for there are no nanoseconds in Python.
+        # As a Python value it would be a bare number: Python has no nanoseconds.
         return View(_moment(text_of(call(read(array, "flat"), "__getitem__", place))))
     value = call(array, "item", place)
     return float(f"{value:.{_DIGITS[size]}g}") if kind == "f" and size in _DIGITS else value
 
 
 def _moment(text: str) -> str:
-    """Leave out of a time what is zero."""
+    """Remove the zero parts of a time."""
     day, _mark, time = text.partition("T")
     return (
         f"{day}T{time.rstrip('0').rstrip('.')}"
@@ -204,7 +204,7 @@ def _moment(text: str) -> str:
 
 
 def text_of(thing: object) -> str:
-    """Return what `str` gives where that is C code."""
+    """Return the result of `str` where that is C code."""
     return str(call(thing, "__str__"))
 
 
@@ -294,7 +294,7 @@ def _backing(array: Any) -> Any:
 
 
 def _capital(kind: str) -> str:
-    """Write the name of a type as pandas does where there may be gaps."""
+    """Format the name of a type as pandas does where there may be gaps."""
     return kind.replace("u", "U", 1).replace("i", "I", 1).replace("f", "F", 1)
 
 
@@ -398,7 +398,7 @@ def _polars_frame(table: Any, name: str) -> View:
 
 
 def _is_simple(kinds: list[str]) -> bool:
-    """Tell whether all columns hold values that become Python's without Python code."""
+    """Return whether the values of all columns become Python values without Python code."""
     return all(kind in ("str", "bool") or kind[0] in "iuf" for kind in kinds)
 
 

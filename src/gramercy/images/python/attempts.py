@@ -1,4 +1,4 @@
-"""Say in shared memory which edited file is taken up, before any of it runs: the process may end by that."""
+"""Write into shared memory which edited file is being applied, before it runs: the process may die by it."""
 
 from importlib.util import source_hash
 
@@ -8,12 +8,12 @@ from .streams import Mirror
 
 
 def mark(data: bytes | None) -> str:
-    """Return what tells one text of a file from another."""
+    """Return a digest that distinguishes one text of a file from another."""
     return source_hash(data or b"").hex()
 
 
 class Attempt:
-    """The taking up of edited files, as the parent sees it."""
+    """The application of edited files, as the parent sees it."""
 
     def __init__(self, mirror: Mirror | None, files: list[File]) -> None:
         self._mirror = mirror
@@ -21,12 +21,12 @@ class Attempt:
         self.at(files[-1])
 
     def at(self, file: File, line: int = 0) -> None:
-        """Say which file is taken up now, and which line of it."""
+        """Record the file that is being applied now, and its line."""
         if self._mirror is not None:
             place = f"{file.shown}:{line}" if line else file.shown
             self._mirror.attempt(encode({"at": place, "marks": {file.path: self._marks.get(file.path, "")}}))
 
     def end(self) -> None:
-        """Say that nothing is taken up any more."""
+        """Record that no file is being applied any more."""
         if self._mirror is not None:
             self._mirror.attempt(b"")

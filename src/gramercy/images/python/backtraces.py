@@ -1,6 +1,6 @@
-"""The frames of an exception as lines: the user's own with their arguments, those of libraries put together.
+"""The frames of an exception as lines: the user's own with their arguments, those of libraries grouped.
 
-Frames of this program are left out. It looks at frames and code only, and no code of the user's runs.
+Frames of this program are left out. It reads frames and code only, and runs no user code.
 """
 
 import linecache
@@ -26,9 +26,9 @@ from .words import unwrapped
 # Lines of a backtrace, so that it fits the reader's context, characters of each, and lines of its outer end.
 _LINES, _LINE = 20, 300
 _OUTER = 6
-# Frames in a row at the same line of the same function: in a recursion without end, nearly all.
+# Consecutive frames at the same line of the same function: in an endless recursion, nearly all.
 _SAME = 3
-# Frames of libraries in a row that are put together, and packages that are named for them.
+# Consecutive frames of libraries that are grouped, and packages that are named for them.
 _RUN, _PACKAGES = 2, 4
 # Arguments of a call, and characters of each.
 _ARGUMENTS, _ARGUMENT = 8, 40
@@ -49,7 +49,7 @@ class Lines(Protocol):
 
 
 class Run(NamedTuple):
-    """Frames in a row that make one line: a single one, or several of which only the number is told."""
+    """Consecutive frames that make one line: a single one, or several of which only the number is shown."""
 
     first: int
     last: int
@@ -74,7 +74,7 @@ def backtrace(trace: types.TracebackType | None, sources: Lines, most: int = _LI
 
 
 def frame_lines(frames: list[Frame], sources: Lines, most: int = _LINES) -> list[str]:
-    """Return the lines of frames, those of libraries and repetitions put together."""
+    """Return the lines of frames, with libraries and repetitions grouped."""
     runs = _shortened(list(_runs(frames)), most)
     return [_told(run) if run.what else shorten(_line(frames, run.first, sources), _LINE) for run in runs]
 
@@ -84,7 +84,7 @@ def _told(run: Run) -> str:
 
 
 def _shortened(runs: list[Run], most: int) -> list[Run]:
-    """Leave out the middle of a backtrace that is too long."""
+    """Remove the middle of a backtrace that is too long."""
     if len(runs) <= most:
         return runs
     outer = min(_OUTER, most // 3)
@@ -93,7 +93,7 @@ def _shortened(runs: list[Run], most: int) -> list[Run]:
 
 
 def _runs(frames: list[Frame]) -> Iterator[Run]:
-    """Put frames together: libraries' between the user's, and a call that repeats itself."""
+    """Group frames: those of libraries between the user's, and repeated calls."""
     place = 0
     while place < len(frames):
         end = place + 1
@@ -114,7 +114,7 @@ def _runs(frames: list[Frame]) -> Iterator[Run]:
 
 
 def _repetitions(frames: list[Frame], place: int) -> int:
-    """Return how many frames from this one on are at the same line of the same function as the one before."""
+    """Return the number of frames from here on at the same line of the same function as the one before."""
     frame, line, _last = frames[place - 1]
     end = place
     while end < len(frames) and frames[end][0].f_code is frame.f_code and frames[end][1] == line:
@@ -127,7 +127,7 @@ def is_library(frame: types.FrameType) -> bool:
     file = code_file(frame.f_code)
     if file in texts or file.startswith("/"):
         return file not in texts and is_installed(file)
-    # Made at run time, or compiled: by the module that it says it is from.
+    # Made at run time, or compiled: decide by the module that it names.
     home = frame.f_globals.get("__name__")
     return type(home) is str and home in sys.modules and tier_of(home) != USERS
 
@@ -153,7 +153,7 @@ def _line(frames: list[Frame], place: int, sources: Lines) -> str:
 
 
 def short_file(file: str) -> str:
-    """Return a file as a line of a backtrace names it: one of a package without the way to it."""
+    """Return a file as a line of a backtrace names it: a file of a package without its directory."""
     for part in _INSTALLED:
         if part in file:
             return file.rpartition(part)[2]
@@ -168,13 +168,13 @@ def call_text(frame: types.FrameType) -> str:
 
 
 def _arguments(frame: types.FrameType) -> str:
-    """Write the arguments, without those that have their default."""
+    """Format the arguments, without those that have their default."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     known: Any = frame.f_locals
     present = known if type(known) is dict else list(known)
     defaults = _defaults(frame)
-    # Names with a dot are the compiler's: what a comprehension runs over.
+    # Names with a dot belong to the compiler: the iterable of a comprehension.
     names = [name for name in code.co_varnames[:count] if name in present and name[0] != "."]
     given = [name for name in names if name not in defaults or defaults[name] is not known[name]]
     return ", ".join(f"{name}={preview(known[name], _ARGUMENT)}" for name in given[:_ARGUMENTS])

@@ -1,7 +1,7 @@
 """The fields of a class, where each comes from, and the classes above and below it.
 
 Fields are read from annotations, `__slots__`, dataclass and tuple fields, properties, and from the code of
-the methods: what they store in `self`. No code of the user's runs.
+the methods: their assignments to `self`. No user code runs.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from .session import Reply, Session
 from .signatures import Signature, annotation_text, annotations_of, signature_of
 from .words import Page, class_word, folded, with_article
 
-# Subclasses that are told by name, of the user's and of others; levels of them; subclasses looked at.
+# Subclasses listed by name, the user's and others; levels of them; subclasses visited.
 _SHOWN, _OTHERS = 100, 25
 _DEEPEST = 8
 # Slots in the data of an answer.
@@ -141,7 +141,7 @@ def slots_of(cls: type) -> list[Slot]:
 
 
 def _only_sets(slot: Slot) -> bool:
-    """Tell whether a slot is known by an assignment alone; a declaration in a base says more."""
+    """Return whether a slot is known by an assignment alone. A declaration in a base says more."""
     return str(slot["source"]).startswith("set")
 
 
@@ -171,7 +171,7 @@ Slots = Iterator[tuple[str, Slot]]
 
 
 def _members(cls: type, space: Space, _notes: Notes) -> Slots:
-    """Give the members of an enum; an alias is told with what it stands for."""
+    """Yield the members of an enum. An alias comes with its target."""
     if class_word(cls) != "enum":
         return
     for name, member in plain(space.get("_member_map_")).items():
@@ -206,13 +206,13 @@ def _fields(cls: type, space: Space, notes: Notes) -> Slots:
 
 
 def _is_own(cls: type, name: str, field: object) -> bool:
-    """Tell whether a field is declared in the class itself: a subclass has those of its bases too."""
+    """Return whether a field is declared in the class itself: a subclass also has those of its bases."""
     above = (plain(class_space(base).get("__dataclass_fields__")).get(name) for base in mro_of(cls)[1:])
     return all(each is not field for each in above)
 
 
 def _field_words(field: "dataclasses.Field[object]") -> str:
-    """Name what is unusual about a field."""
+    """Name the unusual properties of a field."""
     words = ["field"]
     if (field._field_type is not None) and field._field_type is not dataclasses._FIELD:  # type: ignore[attr-defined]  # noqa: SLF001 - no public name
         words = ["class variable" if field._field_type is dataclasses._FIELD_CLASSVAR else "init only"]  # type: ignore[attr-defined]  # noqa: SLF001
@@ -272,7 +272,7 @@ def _computed(_cls: type, space: Space, _notes: Notes) -> Slots:
 
 
 def is_data(value: object) -> bool:
-    """Tell whether what a class holds is a value, and no method, class or descriptor."""
+    """Return whether a value in a class is data, and not a method, class or descriptor."""
     if id(type(value)) in _HIDDEN or id(type(value)) in WRAPPERS or is_class(value):
         return False
     return class_attribute(type(value), "__get__") is MISSING
@@ -283,7 +283,7 @@ def _is_special(name: str) -> bool:
 
 
 def _stored(cls: type, space: Space) -> Slots:
-    """Give what the methods store in `self`: those of `__init__` first, each where it is first stored."""
+    """Yield the attributes that methods store in `self`: those of `__init__` first, each once."""
     methods = sorted(
         (value for value in space.values() if type(value) is types.FunctionType),
         key=lambda each: (
@@ -306,7 +306,7 @@ def _stored(cls: type, space: Space) -> Slots:
 
 
 def class_hierarchy(session: Session, request: Request) -> Reply:
-    """Show what the class is built upon and what is built upon it."""
+    """Show the bases of a class and its subclasses."""
     name, cls = _class(session, request)
     above = [class_name(base) for base in mro_of(cls)]
     below = Below(cls)
@@ -336,7 +336,7 @@ def class_hierarchy(session: Session, request: Request) -> Reply:
 
 
 class Below:
-    """The subclasses of a class, those of the user's first; what is not told by name is counted by module."""
+    """The subclasses of a class, the user's first. Those that are not listed are counted by module."""
 
     def __init__(self, cls: type) -> None:
         self.found: list[dict[str, object]] = []

@@ -1,7 +1,7 @@
 """Read code objects: the names that a piece of code loads, stores and calls, without running it.
 
-The words of the byte code are read here and not with `dis`, which takes thirty times as long. What is the
-same in all versions of Python gets the same name; superinstructions are taken apart.
+The bytecode is read here and not with `dis`, which takes thirty times as long. Equal instructions of all
+Python versions get the same name. Superinstructions are split.
 """
 
 import ast
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .anatomy import code_file, code_name
 from .places import lines_of, parsed
 
-# Lines of the longest assignment whose text is told, and characters of what it assigns.
+# Lines of the longest assignment whose text is shown, and characters of its value.
 _STATEMENT = 12
 _LONGEST = 80
 # Methods whose stores are remembered: those of the classes that a person looks at.
@@ -41,7 +41,7 @@ _TYPE_PARAMETERS = "<generic parameters of "
 
 
 class Step(NamedTuple):
-    """One instruction: what it does, with which name or constant, whether that is called, and where."""
+    """One instruction: its action, its name or constant, whether that is called, and its place."""
 
     kind: int
     name: object
@@ -53,7 +53,7 @@ Rule = tuple[int, Callable[[types.CodeType, int], object], int]
 
 
 def _rules() -> dict[int, Rule]:
-    """Return for each opcode its kind, how to find its name, and the bit that says that a call follows."""
+    """Return for each opcode its kind, how to find its name, and the bit for a following call."""
     attribute = _half if _SHIFTED else _plain
     known: dict[str, Rule] = {
         "LOAD_GLOBAL": (GLOBAL, _half, 1),
@@ -166,7 +166,7 @@ def line_at(code: types.CodeType, place: int) -> int:
 
 
 class Unit(NamedTuple):
-    """A function with all that is inside of it, or the body of a class or module alone."""
+    """A function with everything inside of it, or the body of a class or module alone."""
 
     code: types.CodeType
     label: str
@@ -221,7 +221,7 @@ def stores_in_self(code: types.CodeType) -> list[Store]:
 
 def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> None:
     before: Step | None = None
-    # The slice holds the operations alone: most methods store nothing.
+    # The slice holds the opcodes alone: most methods store nothing.
     for step in steps(code) if _STORE in code.co_code[::2] else ():
         if step.kind == SET_ATTRIBUTE and before is not None and before[:2] == (LOCAL, receiver):
             name = str(step.name)

@@ -1,10 +1,10 @@
 """Give up rights: to signal outsiders, for a live process; to change anything outside of it, for a preview.
 
-Landlock covers files that are opened from now on, the filter of system calls the rest. What a copy shares
-with the process it was forked from is made its own: open files, whose offsets are shared, and memory. An
-audit hook records and refuses what a preview tries, also where user code catches the error; it is the
-witness, not the wall. The filter and the places of shared memory come from the parent, which looks from
-outside at what came of it.
+Landlock covers files that are opened from now on, the filter of system calls the rest. Things that a copy
+shares with its original become its own: open files, whose offsets are shared, and memory. An audit hook
+records and refuses the attempts of a preview, even where user code catches the error. It serves as a record,
+not as protection. The parent sends the filter and the places of shared memory, and checks the result from
+outside.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from .printing import preview, shorten
 from .protocol import Request, RequestError, text
 from .threads import count
 
-# Bound at start: evaluated code may replace them, also in good faith (a file system for tests, say).
+# Bound at start: evaluated code may replace them, even in good faith (a file system for tests, say).
 _open, _close, _dup2, _lseek, _fstat, _listdir = os.open, os.close, os.dup2, os.lseek, os.fstat, os.listdir
 _stat = os.stat
 _fcntl = fcntl.fcntl
 _FILES = "/proc/self/fd"
-# null, zero, full, random and urandom: what is read there is shared with no process.
+# null, zero, full, random and urandom: reading them is not shared with any process.
 _MEMORY_DEVICES = frozenset((1, minor) for minor in (3, 5, 7, 8, 9))
 _READ_WRITE, _PRIVATE_ANONYMOUS, _MOVE_TO = 3, 0x22, 3
 _FAILED = ctypes.c_void_p(-1).value
@@ -40,7 +40,7 @@ _libc.mremap.argtypes = [
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 ]  # fmt: skip
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-# Enough to see what a preview tries; a loop of attempts must not fill the reply.
+# Enough to see the attempts of a preview. A loop of attempts must not fill the reply.
 _KEPT = 100
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITES = (
@@ -76,7 +76,7 @@ class NotConfinedError(Exception):
 
 
 class Area(NamedTuple):
-    """Memory that is shared with other processes; `rights` are the PROT_ bits of mprotect."""
+    """Memory that is shared with other processes. `rights` are the PROT_ bits of mprotect."""
 
     start: int
     size: int
@@ -84,13 +84,13 @@ class Area(NamedTuple):
 
 
 def confine(keep: int, request: Request) -> str:
-    """Give up the rights of this process except its connection; return the level, or raise."""
+    """Give up the rights of this process except its connection. Return the level, or raise."""
     program, areas = _limits(request)
     version = landlock_version()
     if not version:
         raise NotConfinedError("This kernel has no Landlock: writes of evaluated code cannot be held back.")
     if count() > 1:
-        # Rights are given up by one thread and inherited by later ones.
+        # One thread gives up rights, and later threads inherit that.
         raise NotConfinedError("Other threads are running in the copy.")
     sys.dont_write_bytecode = True
     _own_descriptors(keep)
@@ -122,7 +122,7 @@ def shield() -> None:
 def _own_descriptors(keep: int) -> None:
     """Open files again, and point all other descriptors at the null device.
 
-    A copy shares offsets and queues with the process that it was forked from: what it read is missing there.
+    A copy shares offsets and queues with its original: data that the copy reads would be missing there.
     """
     null = _open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -137,12 +137,12 @@ def _own_descriptor(number: int, null: int) -> None:
     try:
         flags, status = _fcntl(number, fcntl.F_GETFL), _fstat(number)
     except OSError:
-        return  # the listing itself, closed by now
+        return  # the listing itself, closed already
     mode, device = status.st_mode, status.st_rdev
     if flags & os.O_PATH or (stat.S_ISCHR(mode) and (os.major(device), os.minor(device)) in _MEMORY_DEVICES):
         return
     is_file = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-    # What is only written goes nowhere; what is read and written can be read.
+    # A write-only descriptor goes to the null device. One for reading and writing can be read.
     again = _opened_again(number) if is_file and flags & os.O_ACCMODE != os.O_WRONLY else None
     _dup2(null if again is None else again, number, inheritable=number <= 2)  # noqa: PLR2004 - the standard three
     if again is not None:
@@ -150,17 +150,17 @@ def _own_descriptor(number: int, null: int) -> None:
 
 
 def _opened_again(number: int) -> "int | None":
-    """Return a descriptor of the same file with an offset of its own; None where it may not be opened."""
+    """Return a descriptor of the same file with its own offset. None where it may not be opened."""
     with suppress(OSError):
         again = _open(f"{_FILES}/{number}", os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):  # where there are no offsets there is nothing shared
+        with suppress(OSError):  # without offsets nothing is shared
             _lseek(again, _lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
         return again
     return None
 
 
 def _own_memory(area: Area) -> None:
-    """Put a private copy in the place of shared memory; nothing else keeps it from being written to."""
+    """Replace shared memory by a private copy. Nothing else keeps it from being written to."""
     copy = _libc.mmap(None, area.size, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
     if copy != _FAILED:
         ctypes.memmove(copy, area.start, area.size)
@@ -171,7 +171,7 @@ def _own_memory(area: Area) -> None:
 
 
 class Witness:
-    """The attempts of the evaluation under way."""
+    """The attempts of the running evaluation."""
 
     def __init__(self, is_evaluating: Callable[[], bool]) -> None:
         self._is_evaluating = is_evaluating
@@ -179,13 +179,13 @@ class Witness:
         self._heard = False
 
     def install(self) -> bool:
-        """Start watching; say whether the interpreter let us."""
+        """Start watching. Return whether the interpreter allowed it."""
         sys.addaudithook(self._hear)
         sys.audit(_PROBE)
         return self._heard
 
     def take(self) -> list[Effect]:
-        """Return what was seen since the last time."""
+        """Return the attempts since the last call of this."""
         found, self._found = self._found, []
         return found
 
@@ -207,13 +207,13 @@ class Witness:
 
 
 def _opening(arguments: tuple[object, ...]) -> str:
-    """Return what an open file is for that a preview may not open; empty for others."""
+    """Return the purpose of an open that a preview may not make. Empty for others."""
     path, _mode, flags = (*arguments, None, None, None)[:3]
     if type(path) is int or type(flags) is not int:
         return ""
     if flags & _WRITING:
         return "write"
-    # What is read from a pipe is gone for all others. A path relative to a descriptor is not known here.
+    # Data read from a pipe is gone for all other readers. A path relative to a descriptor is not known here.
     with suppress(OSError, ValueError):
         if (type(path) is str or type(path) is bytes) and stat.S_ISFIFO(_stat(path).st_mode):
             return "read"

@@ -1,7 +1,7 @@
-"""The loaded modules, their names and their code: what is kept of them from one question to the next.
+"""The loaded modules, their names and their code, cached from one question to the next.
 
-What is the user's is read anew for each question. Of other modules one look at all that they hold tells
-whether anything has changed, and only those are read whose code has one of the names that are looked for.
+User modules are read anew for each question. For other modules one check of all values shows whether anything
+has changed, and only those are read whose code has one of the wanted names.
 """
 
 import os
@@ -35,16 +35,16 @@ _modules = sys.modules
 _open, _stat = open, os.stat
 # Bytes of a source that is read for its code: more is data.
 _LARGEST = 4 * 1024 * 1024
-# Levels into which registries and closures are followed for functions, and members of a registry.
+# Levels of registries and closures that are searched for functions, and members of a registry.
 _DEEPEST = 3
 _MEMBERS = 1000
-# Types of what holds no function of Python code.
+# Types that hold no function of Python code.
 _SIMPLE = ATOMS | kinds(types.BuiltinFunctionType, type)
 _NOTHING: tuple[None, frozenset[str]] = (None, frozenset())
 
 
 class Loaded(NamedTuple):
-    """A loaded module: under which name, its own dictionary, whose it is, and the last part of the name."""
+    """A loaded module: its name, its own dictionary, its owner, and the last part of the name."""
 
     name: str
     module: object
@@ -54,16 +54,16 @@ class Loaded(NamedTuple):
 
 
 class Shelf:
-    """The loaded modules; whose each is gets found out once, until something else is loaded."""
+    """The loaded modules. Their owners are determined once, until something else is loaded."""
 
     def __init__(self) -> None:
         self._mark: tuple[int, ...] = ()
-        # Keys and modules of others are held, so that their ids stay theirs; the user's modules are not.
+        # References to keys and foreign modules keep their ids valid. The user's modules are not referenced.
         self._keys: list[object] = []
         self._modules: list[Loaded | str] = []
 
     def modules(self, session: Session) -> list[Loaded]:
-        """Return the modules, but for ours, that of the session first; the user's are looked up anew."""
+        """Return the modules, except for ours, that of the session first. The user's are looked up anew."""
         items = list(_modules.items())
         mark = tuple(map(id, chain.from_iterable(items)))
         if mark != self._mark:
@@ -96,10 +96,10 @@ Held = list[tuple[str, object]]
 
 
 class Texts:
-    """The names of all modules in one text, which is searched at once: most modules have nothing to tell.
+    """The names of all modules in one text, which is searched at once: most modules have no match.
 
-    The text is made for each question, which shows whether a name has come or gone; only its small letters
-    are kept. Values are taken from the modules as they are.
+    The text is made for each question, to see whether a name has come or gone. Only its lower-case form is
+    kept. Values are taken from the modules directly.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Texts:
         return found
 
     def _lines(self, pattern: str, names: list[str]) -> list[int] | None:
-        """Return which of the names contain the pattern; None where they are no texts of one line."""
+        """Return which of the names contain the pattern. None where they are not single-line strings."""
         try:
             text = "\n".join(names)
         except TypeError:
@@ -155,7 +155,7 @@ def _holding(pattern: str, module: Loaded) -> Held:
 
 
 class Names(NamedTuple):
-    """The names of a module, and under which it holds an object or the function inside of it, by id."""
+    """The names of a module, and those under which it holds an object or the function inside of it, by id."""
 
     mark: tuple[list[object], list[object]]
     space: dict[str, object]
@@ -164,24 +164,24 @@ class Names(NamedTuple):
 
 
 class Corpus:
-    """The names and the code of the loaded modules; a module is read once, until something in it is new."""
+    """The names and the code of the loaded modules. A module is read once, until something in it is new."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, list[Unit], frozenset[str]]] = {}
         self._names: dict[str, Names] = {}
-        # Of the modules that are not the user's: all they held, their names, and the names in their code.
+        # For modules of others: all their values, their names, and the names in their code.
         self._mark: tuple[list[object], list[object]] = ([], [])
         self._others: dict[str, Names] = {}
         self._used: dict[str, tuple[Names | None, frozenset[str]]] = {}
 
     def read(self, modules: list[Loaded]) -> list[tuple[str, object, Names]]:
-        """Return the modules with their names; one look at all values tells whether any of them is new.
+        """Return the modules with their names. One check of all values shows whether any of them is new.
 
-        Where a name alone may have changed, `sure` tells.
+        Where only a name may have changed, `sure` decides.
         """
         others = [module for module in modules if module.tier != USERS]
         try:
-            # No other thread comes in between: nothing of this is written in Python.
+            # No other thread runs in between: none of this is written in Python.
             values = list(chain.from_iterable(map(dict.values, [module.space for module in others])))
         except RuntimeError:  # a finalizer of the user's has changed one
             values = [object()]
@@ -196,13 +196,13 @@ class Corpus:
         ]
 
     def sure(self, name: str, module: object, known: Names) -> Names:
-        """Return the names that were read, anew where one of them has changed since."""
+        """Return the names, read again if one of them has changed."""
         if name in self._others:
             known = self._others[name] = self._read(name, module)
         return known
 
     def is_without(self, name: str, known: Names, wanted: set[str]) -> bool:
-        """Tell whether it is known that the code of a module that is not the user's has none of the names."""
+        """Return whether the code of a foreign module is known to have none of the names."""
         noted, names = self._used.get(name, _NOTHING)
         return noted is known and wanted.isdisjoint(names)
 
@@ -253,7 +253,7 @@ class Corpus:
 
 
 def _is_same(one: list[object], other: list[object]) -> bool:
-    """Tell whether the lists hold the same objects; to compare these might run code of the user's."""
+    """Return whether the lists hold the same objects. Comparing these might run user code."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
@@ -270,9 +270,9 @@ def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:
 
 
 def _code_of(file: str, status: os.stat_result, *, trusts_compiled: bool) -> types.CodeType | None:
-    """Return the code of a module: from what was compiled of this very source, else from the source.
+    """Return the code of a module: from the compiled file of this very source, else from the source.
 
-    What was compiled in a directory that evaluated code may write to is not trusted.
+    A compiled file in a directory that evaluated code may write is not trusted.
     """
     try:
         if trusts_compiled:
@@ -293,7 +293,7 @@ def _code_of(file: str, status: os.stat_result, *, trusts_compiled: bool) -> typ
 
 
 def evaluated_units(module: str, space: dict[str, object]) -> Iterator[Unit]:
-    """Give the functions that a module holds, also inside of its classes, closures and registries."""
+    """Yield the functions that a module holds, also inside of its classes, closures and registries."""
     seen: set[int] = set()
     for name, value in space.items():
         if is_class(value) and module_of(value) == module:
@@ -316,7 +316,7 @@ def _in_class(module: str, label: str, cls: object, seen: set[int]) -> Iterator[
 
 def _functions(module: str, label: str, value: object, seen: set[int], depth: int = 0) -> Iterator[Unit]:
     """Give the functions of the module that a value is, wraps, or holds."""
-    # A class is gone through under its own name; that a registry holds it too does not count as that.
+    # A class is visited under its own name. Being held by a registry as well does not count as a visit.
     if depth > _DEEPEST or id(value) in seen or id(type(value)) in _SIMPLE or is_class(value):
         return
     seen.add(id(value))

@@ -1,7 +1,7 @@
-"""What evaluations have defined: functions, classes, variables, imports, methods, seen in the modules.
+"""The definitions of evaluations: functions, classes, variables, imports, methods, seen in the modules.
 
-Namespaces are compared before and after, so it does not matter which form made the change. What was there
-before goes to the journal, so that it can be put back. No code of the user's runs.
+Namespaces are compared before and after, so it does not matter which form made the change. Old values go to
+the journal, so that they can be restored. No user code runs.
 """
 
 import math
@@ -31,7 +31,7 @@ _CLASS_SKIPPED = {
     *("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"),
     *("__annotations__", "__annotations_cache__", "__annotate_func__"),
 }
-# Modules in which Cython keeps what its extension modules share.
+# Modules in which Cython keeps data that its extension modules share.
 _SHARED_BY_COMPILED = ("_cython_", "cython_runtime")
 _METHODS = kinds(types.FunctionType, staticmethod, classmethod, property)
 _modules = sys.modules
@@ -39,7 +39,7 @@ Change = dict[str, object]
 
 
 class Attributes:
-    """What a class holds: the identities, to see a change, and the values, to put them back."""
+    """The content of a class: the identities, to see a change, and the values, to restore them."""
 
     __slots__ = ("held", "ids")
 
@@ -66,7 +66,7 @@ class Definitions:
         self.baseline()
 
     def baseline(self) -> None:
-        """Take what is there now as not defined by the user."""
+        """Mark the current names as not defined by the user."""
         self._loaded = {name: id(module) for name, module in list(_modules.items()) if type(name) is str}
         self.origins.since = math.inf
         for name in self._loaded:
@@ -75,7 +75,7 @@ class Definitions:
         self.follow("__main__", self._main)
 
     def follow(self, name: str, module: object) -> None:
-        """Watch a module from now on; what it holds already is not news."""
+        """Watch a module from now on. Its current names are not news."""
         if name not in self._seen:
             self._seen[name] = {key: id(value) for key, value in _names(module).items()}
             self._held[name] = {key: Held(value) for key, value in _names(module).items()}
@@ -84,7 +84,7 @@ class Definitions:
                 self._look_into(name, value)
 
     def changes(self, bound: set[str], current: str) -> list[Change]:
-        """Return what is different since the last look; `bound` names count, even when bound to the same."""
+        """Return the changes since the last look. `bound` names count even when bound to the same value."""
         found: list[Change] = []
         self.step = Step()
         self.step.reloaded = self.origins.take_reloaded()
@@ -179,7 +179,7 @@ class Definitions:
         self._classes[id(cls)] = Attributes(cls)
 
     def listing(self) -> dict[str, list[tuple[str, object]]]:
-        """Return by kind what the user defined and what still exists, in its order, with the objects."""
+        """Return the user's existing definitions by kind, in order, with the objects."""
         found: dict[str, list[tuple[str, object]]] = {}
         for name, known in self._user.items():
             module = self._main if name == "__main__" else _modules.get(name)
@@ -191,7 +191,7 @@ class Definitions:
         return found
 
     def let_go(self) -> None:
-        """Hold no old values any longer: memory is needed."""
+        """Release old values: memory is needed."""
         self.journal.let_go()
         for held in [held for known in self._held.values() for held in known.values()]:
             held.let_go("memory was needed")

@@ -27,11 +27,11 @@ from .backtraces import backtrace
 from .places import split, texts
 from .printing import shorten
 
-# Characters of source texts: thousands of calls, and little beside the memory of an image.
+# Characters of source texts: thousands of calls, and little compared to the memory of an image.
 _KEPT = 16 * 1024 * 1024
-# What a text costs besides its characters; most are short.
+# The cost of a text besides its characters. Most are short.
 _EACH = 512
-# Of a warning in a loop the first hundred say enough.
+# The first hundred repetitions of a warning in a loop are enough.
 _KEPT_WARNINGS = 100
 _STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 # The protocol's bounds for an error, so that it fits the reader's context: characters of a line and of a
@@ -42,9 +42,9 @@ _CAUSES, _CAUSE_FRAMES = 5, 8
 _HOME = __file__.rpartition("/")[0] + "/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
-# Names that may have been meant: how many are told, and how many are compared, which takes some milliseconds.
+# Similar names: how many are suggested, and how many are compared, which takes some milliseconds.
 _NEAR, _COMPARED = 3, 5000
-# Two letters that changed places in a name of four make 0.75; rate and range, which are two words, 0.67.
+# Two swapped letters in a name of four give 0.75. rate and range, two different words, give 0.67.
 _LIKENESS = 0.72
 _close_matches = difflib.get_close_matches
 
@@ -106,7 +106,7 @@ class CollectedWarnings:
         self._original = warnings.showwarning
 
     def begin(self, space: dict[str, object]) -> None:
-        """Start collecting; a line that warned in an earlier evaluation may warn again."""
+        """Start collecting. A line that warned in an earlier evaluation may warn again."""
         self._found = []
         space.pop("__warningregistry__", None)
         if getattr(warnings, "showwarning", None) is self._original:
@@ -118,7 +118,7 @@ class CollectedWarnings:
         return found
 
     def add(self, kind: str, name: str, message: str, **place: object) -> None:
-        """Collect one record with its form, line and file; without a file the line counts in the code."""
+        """Collect one record with its form, line and file. Without a file the line counts in the code."""
         if len(self._found) < _KEPT_WARNINGS:
             record = {"kind": kind, "type": name, "message": shorten(message, 1000)}
             self._found.append({**record, **place, "form": shorten(str(place.get("form", "")), 200)})
@@ -127,7 +127,7 @@ class CollectedWarnings:
         kind = "style-warning" if any(id(base) in _STYLE for base in mro_of(category)) else "warning"
         place: dict[str, object] = {"form": self._sources.line(filename, lineno), "line": lineno}
         if filename.startswith(_HOME):
-            # A library warned while a picture was drawn here: the place says nothing to the user.
+            # A library warned while a picture was drawn here: the place is meaningless to the user.
             place = {}
         elif not self._sources.has(filename):
             place.update(form=_line_of(filename, lineno).strip(), file=filename)
@@ -155,7 +155,7 @@ def failure(error: BaseException, index: int, sources: Sources) -> dict[str, obj
 
 
 def _meant(error: BaseException) -> list[str]:
-    """Return known names that look like the one which was not found. No user code runs."""
+    """Return known names similar to the missing one. No user code runs."""
     bases = mro_of(type(error))
     if any(base is AttributeError for base in bases):
         name = vars(AttributeError)["name"].__get__(error)
@@ -193,7 +193,7 @@ def _visible(trace: types.TracebackType | None) -> list[str]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of an exception with its notes and parts; a broken `__str__` is told, not raised."""
+    """Return an exception's text with its notes and parts. A broken `__str__` is reported, not raised."""
     try:
         text = str.__str__(str(error))
         notes = getattr(error, "__notes__", None)
@@ -210,7 +210,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _position(error: BaseException, sources: Sources) -> dict[str, object]:
-    """Return the place of a syntax error: without a file it is in the code that was sent."""
+    """Return the place of a syntax error. Without a file it is in the code that was sent."""
     found: dict[str, object] = {}
     for key, name in (("line", "lineno"), ("column", "offset"), ("file", "filename"), ("text", "text")):
         value = getattr(error, name, None)
@@ -255,7 +255,7 @@ def _causes(error: BaseException, sources: Sources) -> list[dict[str, object]]:
 
 
 def chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """Give the exceptions that led to this one, nearest first, each with what it is to the one before."""
+    """Yield the exceptions that led to this one, nearest first, each with its relation to the previous."""
     seen = {id(error)}
     while True:
         cause, relation = error.__cause__, "cause"

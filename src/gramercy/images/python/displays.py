@@ -1,7 +1,7 @@
-"""What an evaluation shows beside its printed value: figures of matplotlib, pictures of a value, tables.
+"""The output of an evaluation beside its printed value: matplotlib figures, pictures of a value, tables.
 
-Nothing is imported for it: a library that is not loaded has nothing to show. It runs code of the user's and
-of libraries, so it runs as a part of the evaluation, within its time; only interrupts leave this module.
+Nothing is imported for it: a library that is not loaded has nothing to show. It runs code of the user and of
+libraries, so it is part of the evaluation and its timeout. Only interrupts leave this module.
 """
 
 import functools
@@ -20,13 +20,13 @@ from .evaluation import Run
 from .printing import shorten
 from .tables import html_table, summary_of, table_of
 
-# Services of models scale pictures down to this many pixels on the longer side: more would be lost on them.
+# The model services scale pictures down to this many pixels on the longer side: more would be wasted.
 LONGEST_SIDE = 1568
-# One MB as base64, which is what the parent accepts.
+# One MB as base64, the limit of the parent.
 LARGEST = 750_000
 # Figures of one call: a model pays some 1,500 tokens for each.
 MOST = 4
-# A picture of too many bytes is tried again with at most so much of its sides, so that few attempts do.
+# A picture of too many bytes is retried with at most this part of its sides, so that few attempts suffice.
 _SMALLER, _ATTEMPTS = 0.8, 6
 # Figures that were shown and closed, and are shown again when a later call changes them.
 _FOLLOWED = 16
@@ -45,19 +45,19 @@ Display = dict[str, object]
 
 
 class Gallery:
-    """The figures of this process, and what the evaluation under way has shown."""
+    """The figures of this process, and the displays of the running evaluation."""
 
     def __init__(self) -> None:
         self._run: Run | None = None
         self._drawn: list[object] = []
         self._left_out = 0
         self._followed: list[weakref.ref[Any]] = []
-        # Whether a call has closed figures, and the blank one that was told of last.
+        # Whether a call has closed figures, and the blank figure that was reported last.
         self._has_closed = False
         self._blank: weakref.ref[Any] | None = None
 
     def follow(self, work: Callable[[Run], None], run: Run) -> None:
-        """Do the work of a run, then show its value and its figures; of work that fails, its figures."""
+        """Run the work, then show its value and its figures. For failed work, show its figures."""
         self._run = run
         try:
             work(run)
@@ -73,7 +73,7 @@ class Gallery:
             self._leave()
 
     def _leave(self) -> None:
-        """Take nothing more, and count what was left out."""
+        """Stop collecting, and count the omitted ones."""
         run, count = self._run, self._left_out
         self._run = None
         if self._drawn:
@@ -83,7 +83,7 @@ class Gallery:
             _add(run, {"text": name, "note": f"not shown: at most {MOST} in one call"})
 
     def figures(self) -> bool:
-        """Show the open figures and close them, and those that have changed since; tell whether it could."""
+        """Show the open figures and close them, and show changed ones. Return whether that worked."""
         run = self._run
         if run is None or (PLOTS not in _modules and not self._followed):
             return run is not None
@@ -96,7 +96,7 @@ class Gallery:
         return True
 
     def _open_figures(self, run: Run) -> list[Any]:
-        """Return the figures with something in them, and close them; those of a window stay with it."""
+        """Return the figures with content, and close them. Figures with a window stay open."""
         helpers: Any = _loaded("matplotlib._pylab_helpers")
         if helpers is None:
             return []
@@ -114,8 +114,8 @@ class Gallery:
         return [figure for _, figure in found]
 
     def _tell_of_blank(self, run: Run, figure: Any) -> None:
-        """Say why a picture is empty that was drawn of a new figure, most often by plt.savefig."""
-        # A new figure is stale until it is drawn; an older matplotlib marks it again when it was saved.
+        """Explain why a picture is empty that was drawn from a new figure, most often by plt.savefig."""
+        # A new figure is stale until it is drawn. An older matplotlib marks it stale again after saving.
         is_drawn = not figure.stale or hasattr(figure.canvas, "renderer")
         if is_drawn and (self._blank is None or self._blank() is not figure):
             self._blank = weakref.ref(figure)
@@ -162,7 +162,7 @@ class Gallery:
             _add(run, shown)
 
     def _shown(self, run: Run, value: object) -> Display | None:
-        """Return what the value shows, or None where it shows nothing or is a figure."""
+        """Return the display of the value, or None where it has none or is a figure."""
         if summary_of(value) is not None:
             return _own_rows(value)
         figures, images = _loaded("matplotlib.figure"), _loaded("PIL.Image")
@@ -188,7 +188,7 @@ def _told(error: BaseException) -> str:
 
 
 def _is_of(value: object, module: object, name: str) -> bool:
-    """Tell whether the value is of that class of a module, if that is loaded."""
+    """Return whether the value is of that class of a module, if that is loaded."""
     wanted = raw_space(module).get(name) if type(module) is ModuleType else None
     return wanted is not None and any(base is wanted for base in mro_of(type(value)))
 
@@ -199,7 +199,7 @@ def _picture(data: bytes, mime: str, note: str = "") -> Display:
 
 
 def _is_blank(figure: Any) -> bool:
-    """Tell whether nothing was drawn into a figure yet; every figure has its background."""
+    """Return whether a figure is still empty. Every figure has its background."""
     return len(figure.get_children()) <= 1
 
 
@@ -224,7 +224,7 @@ def _figure_picture(figure: Any) -> Display:
 
 
 def _smaller(count: int) -> float:
-    """Return by how much sides must shrink for a picture of so many bytes to fit, with something to spare."""
+    """Return the factor by which sides must shrink for a picture of this many bytes to fit, with a margin."""
     fitting: float = 0.9 * (LARGEST / count) ** 0.5
     return min(_SMALLER, fitting)
 
@@ -272,7 +272,7 @@ def _own_picture(run: Run, value: object) -> Display | None:
             continue
         run.pure = False
         given = getattr(value, name)()
-        # Some give a pair: the picture, and what a notebook should know about it.
+        # Some return a pair: the picture, and metadata for a notebook.
         data = given[0] if type(given) is tuple and given else given
         if data is not None:
             return {"text": short_name(type(value)), **_given_picture(data, mime, name)}
@@ -304,7 +304,7 @@ def _sides(data: bytes) -> tuple[int, int]:
 
 
 def _own_table(run: Run, value: object) -> Display | None:
-    """Ask a value whose printed text tells nothing for its HTML, and take the tables in it."""
+    """Ask a value with a meaningless printed text for its HTML, and extract the tables."""
     text = run.printed[0].text if run.printed else ""
     if not (text.startswith("<") and text.endswith(">")) or not callable(_method(value, _HTML)):
         return None
@@ -320,14 +320,14 @@ def _own_table(run: Run, value: object) -> Display | None:
 
 
 class Follower:
-    """A finder that does something with one module, from the moment when that is imported."""
+    """A finder that runs a hook on one module, right after its import."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], object]) -> None:
         self._name = name
         self._act = act
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find the module as the other finders do, and be there when it has been loaded."""
+        """Find the module as the other finders do, and run the hook after it was loaded."""
         if name != self._name:
             return None
         for finder in list(sys.meta_path):
@@ -351,9 +351,9 @@ class Follower:
 
 
 def hook(pyplot: ModuleType, gallery: Gallery) -> None:
-    """Replace `pyplot.show` by one that shows the figures here; with a window it does what it did.
+    """Replace `pyplot.show` by one that shows the figures here. With a window it is unchanged.
 
-    Without a window `show` does nothing, and what a script plots after it would land in the same figure.
+    Without a window `show` does nothing, and the next plot of a script would go into the same figure.
     """
     plain: Any = raw_space(pyplot).get("show")
     if plain is None:

@@ -26,7 +26,7 @@ from .purity import is_plain
 from .tables import summary_of
 
 _exists, _clock, _sleep = os.path.exists, time.monotonic, time.sleep
-# What only works inside a running loop, and what only works outside of one.
+# Names that only work inside a running loop, and those that only work outside of one.
 NEEDS_LOOP = frozenset(("create_task", "get_running_loop", "current_task"))
 _STARTS_LOOP = frozenset(("run", "run_until_complete", "run_forever", "Runner"))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -55,7 +55,7 @@ Forms = Iterator[tuple[ast.stmt, CodeType]]
 
 
 class Loop:
-    """A private event loop; tasks left in it go on during the next awaiting evaluation."""
+    """A private event loop. Its remaining tasks continue during the next awaiting evaluation."""
 
     def __init__(self) -> None:
         self._loop: Any = None
@@ -63,7 +63,7 @@ class Loop:
         self.is_stopping = False
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> object:
-        """Run the coroutine to its end; an interrupt cancels it."""
+        """Run the coroutine to its end. An interrupt cancels it."""
         loop = self._ready()
         context = copy_context()
         self.is_stopping = False
@@ -97,14 +97,14 @@ class Loop:
         limit.cancel()
 
     def forget(self) -> None:
-        """Leave the loop to the process this one was copied from."""
+        """Leave the loop to the original of this copy."""
         if self._loop is not None:
             self._abandoned.append(self._loop)
             self._loop = None
 
 
 def belongs_in_loop(code: str, statements: list[ast.stmt]) -> bool:
-    """Tell whether the statements await, or ask for the running loop without starting one of their own."""
+    """Return whether the statements await, or use the running loop without starting their own."""
     if _find(code) is None:
         return False
     names: set[str] = set()
@@ -124,7 +124,7 @@ def wants_loop(names: Iterable[str]) -> bool:
 
 
 def at_top_level(statements: list[ast.stmt]) -> Iterable[ast.AST]:
-    """Walk what runs when the statements do: not the bodies of functions."""
+    """Walk the nodes that run with the statements: not the bodies of functions."""
     waiting: list[ast.AST] = list(statements)
     while waiting:
         node = waiting.pop()
@@ -136,16 +136,16 @@ def at_top_level(statements: list[ast.stmt]) -> Iterable[ast.AST]:
 
 
 def _take_over(context: Context) -> None:
-    """Let context variables that the forms have set hold afterwards, as they do without a loop."""
+    """Keep the context variables that the forms have set, as without a loop."""
     for variable, value in context.items():
         if variable.get(MISSING) is not value:
             variable.set(value)
 
 
 def _end_idle_threads(loop: Any) -> None:
-    """End the threads that `asyncio.to_thread` leaves waiting: with them no copy could be made.
+    """End the idle threads of `asyncio.to_thread`: with them no copy could be made.
 
-    A thread that still works on something ends when that is done.
+    A thread that is still working ends after its work.
     """
     executor: Any = getattr(loop, "_default_executor", None)
     if getattr(executor, "_thread_name_prefix", None) != "asyncio":
@@ -163,7 +163,7 @@ def _end_idle_threads(loop: Any) -> None:
 
 
 class Form(NamedTuple):
-    """An expression: its text where it is all there is, else its tree, and its code."""
+    """An expression: its text where that is the whole code, else its tree, and its code."""
 
     text: str
     node: ast.expr | None
@@ -172,7 +172,7 @@ class Form(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """What one evaluation has done so far; whole also when an exception ends it."""
+    """The progress of one evaluation. It is complete even when an exception ends it."""
 
     limit: int
     forms: list[dict[str, object]] = field(default_factory=list)
@@ -183,9 +183,9 @@ class Run:
     is_cut_short: bool = False
     room: int = _ALL_VALUES
     pure: bool = False
-    # The code is made of reading expressions only, though their values may have run user code.
+    # The code consists of reading expressions only, though their values may have run user code.
     reads: bool = False
-    # What was said about edited files, and those whose new text has failed while it ran, by path.
+    # The messages about edited files, and those whose new text has failed while it ran, by path.
     edits: dict[str, str] | None = None
     spoiled: dict[str, str] | None = None
     # Pictures and tables, made at the end: see `displays`.
@@ -194,7 +194,7 @@ class Run:
     remembers: bool = True
 
     def add(self, values: list[object]) -> None:
-        """Print the values of a finished form; this may run code of theirs."""
+        """Print the values of a finished form. This may run their code."""
         found = []
         for value in values:
             one = self._printed(value)
@@ -206,7 +206,7 @@ class Run:
         self.last, self.printed = values, found
 
     def _printed(self, value: object) -> Printed:
-        """Print a value; one that is shown as a table in one line."""
+        """Print a value. One that is shown as a table is printed in one line."""
         if id(type(value)) not in ATOMS:
             try:
                 summary = summary_of(value)
@@ -270,8 +270,8 @@ class Evaluator:
         return tree.body
 
     def _expression(self, code: str, name: str, module: str) -> CodeType | None:
-        """Compile the code if it is one expression on one line: in a third of the time of statements."""
-        # A failed attempt costs time, and might warn of what the next one warns of again.
+        """Compile the code if it is one expression on one line: three times as fast as statements."""
+        # A failed attempt costs time, and might issue warnings that the next one repeats.
         if "=" in code or "\n" in code or ";" in code or "\\" in code:
             return None
         if code.partition(" ")[0] in _STATEMENTS:
@@ -313,9 +313,9 @@ class Evaluator:
 
 
 def _looked(form: Form, space: dict[str, object]) -> object:
-    """Return the value if it can be had without any code of the user's, else MISSING; nothing was done then.
+    """Return the value if that needs no user code, else MISSING. In that case nothing was done.
 
-    An error comes up again when the expression is evaluated in the ordinary way, which reports it.
+    An error appears again when the expression is evaluated in the ordinary way, which reports it.
     """
     compiled = form.compiled
     if any(type(constant) is CodeType for constant in compiled.co_consts):
@@ -334,13 +334,13 @@ def _looked(form: Form, space: dict[str, object]) -> object:
 
 
 def names_nothing(compiled: CodeType) -> bool:
-    """Tell whether an expression reaches nothing by name, so that nothing can have changed after it."""
+    """Return whether an expression uses no names, so that it cannot have changed anything."""
     constants = compiled.co_consts
     return not compiled.co_names and all(type(constant) is not CodeType for constant in constants)
 
 
 def _collect(statement: ast.stmt, bound: set[str]) -> None:
-    """Add the names that a finished statement is certain to have bound."""
+    """Add the names that a finished statement has certainly bound."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         bound.add(statement.name)
     elif isinstance(statement, ast.Assign):
@@ -356,9 +356,9 @@ def _stored(target: ast.expr) -> list[str]:
 
 
 def remember(value: object) -> bool:
-    """Make the value available as `_`, and the one before it as `__`, as an interactive Python does.
+    """Make the value available as `_`, and the previous one as `__`, as an interactive Python does.
 
-    Return whether nothing is let go by it that may run code at its end.
+    Return whether no released value may run code at its end.
     """
     if value is None:
         return True

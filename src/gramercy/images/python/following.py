@@ -1,7 +1,7 @@
-"""The files of the project that modules were loaded from: which text, and whether it is another one now.
+"""The files of the project that modules were loaded from: their text, and whether it has changed.
 
-The text is read when the import system asks for the time of a file, which is right before it loads it. Which
-functions ran while a module was loaded is noted too: what they gave then is not computed again by an edit.
+The text is read when the import system asks for the time of a file, which is right before it loads it. It
+also notes which functions ran while a module was loaded: an edit does not compute their results again.
 """
 
 import linecache
@@ -26,21 +26,21 @@ _modules = sys.modules
 _clock = time.time_ns
 _getprofile, _setprofile, _frame = sys.getprofile, sys.setprofile, sys._getframe  # noqa: SLF001 - there is no other way
 _monitoring: Any = getattr(sys, "monitoring", None)  # since 3.12
-# Nanoseconds: the clock of a file system may stand still that long.
+# Nanoseconds. The clock of a file system may stand still that long.
 _GRAIN = 20_000_000
-# Of a function: the code makes variables of its own.
+# A flag of functions: the code creates its own variables.
 _NEW_LOCALS = 0x2
-# Ids of tools that sys.monitoring has, those first that no kind of tool is meant for.
+# Tool ids of sys.monitoring, those without a dedicated purpose first.
 _TOOLS = (4, 3)
-# Old texts of one file, for the frames of errors that came before an edit.
+# Old texts of one file, for the frames of errors before an edit.
 _VERSIONS = 8
-# The names of old texts that living code is still of, by file and text.
+# The names of old texts that living code still belongs to, by file and text.
 _aside_names: dict[tuple[str, bytes], str] = {}
 Key = tuple[int, int, int, int]
 
 
 def stat_key(path: str) -> Key | None:
-    """Return what tells one state of a file from another; None where there is no file."""
+    """Return a value that distinguishes states of a file. None where there is no file."""
     try:
         status = _stat(path)
     except OSError:
@@ -54,32 +54,32 @@ class File:
     def __init__(self, name: str, path: str) -> None:
         self.name, self.path = name, path
         self.module: Any = None
-        # Classes that are of an older text, with that.
+        # Classes of an older text, with that text.
         self.stale: dict[str, bytes] = {}
-        # Functions and classes that an edit removed: other modules have them until they come back.
+        # Functions and classes that an edit removed: other modules keep them until they come back.
         self.gone: dict[str, object] = {}
-        # What the file says instead, as long as it is not taken up; what it said when it could not be; and
-        # what was told of last.
+        # The new text of the file, until it is applied; its text when it could not be applied; and the text
+        # that was reported last.
         self.pending: bytes | None = None
         self.declined: bytes | None = None
-        # The files that failed together with it: they are tried again when one of them changes.
+        # The files that failed together with it. They are retried when one of them changes.
         self.together: list[File] = []
         self.told: bytes | None = None
-        # Whether there is no such file any more.
+        # Whether the file does not exist any more.
         self.is_gone = False
         self.key: Key | None = None
         self.data = self.before = b""
         self.is_racy = False
-        # A change in one of them may be a change of the file.
+        # A change in one of these folders may be a change of the file.
         self.folders: set[str] = set()
 
     @property
     def shown(self) -> str:
-        """The path as it is told."""
+        """The displayed path."""
         return shown_file(self.path)
 
     def read(self) -> bytes | None:
-        """Return what the file says now and note its state; None where it is gone."""
+        """Return the current text of the file and note its state. None where it is gone."""
         key = stat_key(self.path)
         try:
             with _open(self.path, "rb") as stream:
@@ -100,14 +100,14 @@ class File:
 
 
 def decline(files: list[File]) -> None:
-    """Note that these texts failed together: none of them is tried again before one is another."""
+    """Note that these texts failed together: none of them is retried before one changes."""
     for file in files:
         file.declined, file.pending, file.together = file.pending, None, files
         pin(file.path, file.data)
 
 
 def _release(file: File) -> None:
-    """Try the texts again that failed together with the text of a file, as that is another one now."""
+    """Retry the texts that failed together with the text of a file, since that has changed."""
     for each in file.together:
         if each.declined is not None:
             each.pending, each.declined = each.declined, None
@@ -115,7 +115,7 @@ def _release(file: File) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """Tell whether a path leads to something, also where that cannot be read."""
+    """Return whether a path leads to something, also where that cannot be read."""
     try:
         _stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +126,7 @@ def _is_there(path: str) -> bool:
 
 
 def _folders_of(path: str) -> set[str]:
-    """Return the folders up to the project, as each may be replaced, and the one where a link leads."""
+    """Return the folders up to the project, since each may be replaced, and the one where a link leads."""
     folder = path.rpartition("/")[0] or "/"
     found = {folder, _real(path).rpartition("/")[0] or "/"}
     for top in [each for each in project if folder.startswith(each + "/")]:
@@ -137,7 +137,7 @@ def _folders_of(path: str) -> set[str]:
 
 
 def _note_text(path: str, data: bytes) -> None:
-    """Note the text that a file was loaded from, and keep the one before for code that is of it."""
+    """Note the text that a file was loaded from, and keep the previous one for code that belongs to it."""
     before = loaded.get(path)
     if before is not None and before != data:
         older.setdefault(path, []).append(before)
@@ -146,14 +146,14 @@ def _note_text(path: str, data: bytes) -> None:
 
 
 def pin(path: str, data: bytes) -> None:
-    """Let tracebacks and `inspect` read what runs: an entry without a time is never checked on the disk."""
+    """Let tracebacks and `inspect` read the running text: an entry without a time is never checked."""
     cache = getattr(linecache, "cache", None)
     if type(cache) is dict:
         cache[path] = (len(data), None, _lines(data), path)
 
 
 def _lines(data: bytes) -> list[str]:
-    """Return the lines as linecache has them: decoded as the text says, in universal newlines."""
+    """Return the lines as linecache has them: decoded as the text declares, in universal newlines."""
     try:
         encoding = detect_encoding(BytesIO(data).readline)[0]
     except SyntaxError:
@@ -162,7 +162,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def set_aside(file: File, code: CodeType) -> str:
-    """Return the name under which old code of a file keeps the text that it is of."""
+    """Return the name under which old code of a file keeps its text."""
     data = text_with(code) or file.data
     name = _aside_names.get((file.path, data))
     if name is None:
@@ -180,26 +180,26 @@ class Following:
         self.files: dict[str, File] = {}
         self.at_import: dict[CodeType, str] = {}
         self.folders = Folders()
-        # Files that were removed or renamed since the last look, to be told of once.
+        # Files that were removed or renamed since the last check, to be reported once.
         self.gone: list[File] = []
         self._coming: dict[str, File] = {}
-        # Whether a file was written so shortly before it was read that its times do not tell.
+        # Whether a file was written so shortly before it was read that its times do not show a change.
         self._has_racy = self._has_pending = False
         self._known: dict[str, bool] = {}
         self._trace = ImportTrace(self)
 
     def begin(self) -> None:
-        """Hear of every source file that is loaded from now on."""
+        """Note every source file that is loaded from now on."""
         plain, follow = SourceFileLoader.path_stats, self._follow
 
         def path_stats(loader: SourceFileLoader, path: str) -> Any:
             found = plain(loader, path)
-            with suppress(Exception):  # what is not followed is imported all the same
+            with suppress(Exception):  # a file that is not followed must still be imported
                 follow(loader.name, path)
             return found
 
         hooked: Any = SourceFileLoader
-        # Not a function that loads: its frame would stand in the tracebacks of the user's modules.
+        # Not a loading function: its frame would appear in the tracebacks of the user's modules.
         hooked.path_stats = path_stats
 
     def _follow(self, name: str, path: str) -> None:
@@ -214,14 +214,14 @@ class Following:
                 self._trace.begin()
 
     def is_of_project(self, path: str) -> bool:
-        """Tell whether code of this file is followed, or is about to be."""
+        """Return whether code of this file is followed, or is about to be."""
         known = self._known.get(path)
         if known is None:
             known = self._known[path] = path.startswith("/") and not is_installed(path)
         return known
 
     def settle(self) -> None:
-        """Follow the modules that were loaded since the last time."""
+        """Follow the modules that were loaded since the last call of this."""
         if not self._coming:
             return
         coming, self._coming = self._coming, {}
@@ -238,46 +238,46 @@ class Following:
         self.folders.add({folder for file in self.files.values() for folder in file.folders})
 
     def renewed(self, name: str, source: Source) -> None:
-        """Note that a module was loaded once more, from this text."""
+        """Note that a module was loaded again, from this text."""
         self.settle()
         file = self.files.get(name)
         if file is not None:
             _release(file)
-            # What was released is due at the next look, also where no file has changed since the last.
+            # Released files are due at the next check, even if no file has changed since the last.
             self._has_pending = True
             file.take(source.data)
             file.stale.clear()
 
     def forgot(self, name: str) -> None:
-        """Note that a module was put back as it was before its file was loaded once more."""
+        """Note that a module was restored to its state before its file was loaded again."""
         self.settle()
         file = self.files.get(name)
         if file is not None:
             now = file.read()
             file.data = file.before if file.data == now else file.data
-            # To run it again of ourselves would fail again, or undo an undo.
+            # Running it again by ourselves would fail again, or undo an undo.
             file.declined, file.pending = now, None
             taken_up[name] = file.data, file.stale
             pin(file.path, file.data)
 
     def forget_queue(self) -> None:
-        """Begin to listen anew, in a copy of the process."""
+        """Start listening anew, in a copy of the process."""
         self.folders.forget()
 
     def doubt_queue(self) -> None:
-        """Note that code of the user's may have run."""
+        """Note that user code may have run."""
         self.folders.doubt()
 
     def is_calm(self) -> bool:
-        """Tell whether a look would find nothing, by one system call; without modules by none."""
+        """Return whether a check would find nothing, by one system call; without modules by none."""
         if self._coming or self._has_racy or self._has_pending or self.gone:
             return False
         return not self.files or self.folders.is_still()
 
     def look(self, again: str = "") -> list[File]:
-        """Return the files that say something else now.
+        """Return the files with a new text.
 
-        `again`: also the file of this path, if its text could not be taken up before.
+        `again`: also the file of this path, if its text could not be applied before.
         """
         self.settle()
         if not self.files:
@@ -304,7 +304,7 @@ class Following:
                 self._note_gone(file, is_gone=is_loaded and data is None and not _is_there(file.path))
                 if data is not None and file.declined not in (None, data):
                     _release(file)
-                # A file that is gone is no edit: editors take away and write anew.
+                # A missing file is not an edit: editors remove a file and write it anew.
                 is_edit = data is not None and data not in (file.data, file.declined)
                 file.pending = data if is_edit else None
         self._has_racy = any(file.is_racy for file in self.files.values())
@@ -320,7 +320,7 @@ class Following:
         file.is_gone = is_gone
 
     def others(self, file: File, words: list[bytes]) -> list[File]:
-        """Return the other files in which one of the words is."""
+        """Return the other files that contain one of the words."""
         return [
             each
             for each in list(self.files.values())
@@ -337,7 +337,7 @@ class ImportTrace:
         self._tool: int | None = None
 
     def begin(self) -> None:
-        """Begin to note, unless that is under way or a tracer of the user's is."""
+        """Start to note, unless that is running already or the user has a tracer."""
         if _monitoring is None:
             if _getprofile() is None:
                 _setprofile(self._profile)

@@ -1,4 +1,4 @@
-"""Code in a frame that has ended: it runs as the body of a function whose parameters are the frame's locals.
+"""Code in a frame that has ended: it runs as the body of a function with the frame's locals as parameters.
 
 Unlike code with two dictionaries, this lets lambdas and comprehensions see the locals, and `global` reach the
 module.
@@ -26,7 +26,7 @@ _instructions = dis.get_instructions
 
 
 def evaluate_in_frame(session: Session, request: Request) -> Reply:
-    """Evaluate code with the locals of a frame; what it assigns is kept in this copy of the moment."""
+    """Evaluate code with the locals of a frame. Its assignments are kept in this copy of the moment."""
     code, moment = text(request, "code"), kept(session)
     number: Any = request.get("frame", 0)
     frame = moment.place(number).frame
@@ -45,7 +45,7 @@ def evaluate_in_frame(session: Session, request: Request) -> Reply:
 
 
 class FrameCode:
-    """Runs code statement by statement, so that each value is told; what it assigns goes to the space."""
+    """Runs code statement by statement, so that each value is reported. Its assignments go to the space."""
 
     def __init__(self, session: Session, frame: FrameType, space: dict[str, object]) -> None:
         self._session = session
@@ -69,7 +69,7 @@ class FrameCode:
             run.add([value] if is_expression else [])
 
     def _check(self, tree: ast.Module, name: str) -> None:
-        """Refuse what no evaluation takes, such as `return`; what is `nonlocal` is a local here."""
+        """Refuse invalid statements of an evaluation, such as `return`. A `nonlocal` is a local here."""
         for node in at_top_level(tree.body):
             body = getattr(node, "body", None)
             if type(body) is list:
@@ -113,7 +113,7 @@ class FrameCode:
         return function, names
 
     def _keep(self, names: list[str], found: dict[str, object]) -> None:
-        """Write the locals back as they are at the end of the code."""
+        """Write the locals back after the code."""
         for name in names:
             if name not in found:
                 self._space.pop(name, None)
@@ -145,7 +145,7 @@ def _is_parameter(name: str) -> bool:
 
 
 def _template(names: list[str], body: list[ast.stmt], *, in_loop: bool, in_class: bool) -> ast.Module:
-    """Write the function; its names that no code of the user's can spell begin with a dot."""
+    """Format the function. Its own names begin with a dot, so that user code cannot spell them."""
     word = "async def" if in_loop else "def"
     tree = ast.parse(f"def around(a, b):\n {word} code():\n  try: pass\n  finally: a(b())\n return code")
     outer: Any = tree.body[0]
@@ -167,7 +167,7 @@ def _named(code: CodeType, frame: CodeType) -> CodeType:
 
 
 def _class_of(code: CodeType, space: dict[str, object]) -> type | None:
-    """Return the class whose method the frame runs: what `super()` and names with two underscores mean."""
+    """Return the class of the frame's method: `super()` and names with two underscores depend on it."""
     told = space.get("__class__", MISSING)
     if is_class(told):
         return told  # type: ignore[return-value]  # seen to be one
@@ -200,4 +200,4 @@ class _Mangler(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return node  # it has private names of its own
+        return node  # it has its own private names

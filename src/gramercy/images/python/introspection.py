@@ -1,4 +1,4 @@
-"""Describe a name, and tell how it is called.
+"""Describe a name and its call signature.
 
 Everything here is safe: it reads objects and never runs their code. Each operation returns text for people
 and data for programs.
@@ -86,7 +86,7 @@ def _headline(found: Found, word: str, place: str) -> str:
 
 
 def home_of(found: Found) -> str:
-    """Tell from where a name was imported or inherited."""
+    """Describe from where a name was imported or inherited."""
     value = found.value
     if is_class(found.owner):
         for base in mro_of(found.owner):  # type: ignore[arg-type]  # seen to be a class
@@ -162,7 +162,7 @@ def _of_class(cls: type) -> list[str]:
 
 
 def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
-    """Return the documentation of a thing, and the class that it is inherited from, if it is."""
+    """Return the documentation of a thing, and the class that it is inherited from, if so."""
     doc = own_doc(value) or own_doc(unwrapped(value))
     if doc.strip() or is_module(value):
         return cleaned(doc), ""
@@ -172,7 +172,7 @@ def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
                 return cleaned(own_doc(base)), class_name(base)
     if is_class(owner):
         inner = unwrapped(value)
-        # A method may go by a name that is not its own, as in `__iter__ = keys`.
+        # A method may have a name that is not its own, as in `__iter__ = keys`.
         names = (leaf, function_name(inner)) if type(inner) is types.FunctionType else (leaf,)
         for name in names:
             for base in mro_of(owner):  # type: ignore[arg-type]  # seen to be one
@@ -183,7 +183,7 @@ def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
 
 
 def cleaned(doc: str) -> str:
-    """Take the margin off a docstring."""
+    """Remove the margin of a docstring."""
     lines = doc.expandtabs().splitlines()
     margins = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
     margin = min(margins, default=0)
@@ -195,7 +195,7 @@ def cleaned(doc: str) -> str:
 def _add_doc(page: Page, name: str, doc: str, source: str) -> None:
     if not doc:
         return
-    # What is inherited says less about the class itself.
+    # Inherited documentation says less about the class itself.
     first, _gap, rest = doc.partition("\n" if source else "\n\n")
     page.add(shorten(first, _PARAGRAPH) + (f" (documented in {source})" if source else ""))
     left = len(rest.strip().splitlines())
@@ -237,7 +237,7 @@ def _is_property(slot: dict[str, object]) -> bool:
 
 
 def _listed(title: str, parts: list[str]) -> str:
-    """Write as many parts as there is room for, and count the rest."""
+    """Format as many parts as there is room for, and count the rest."""
     room = _LIST
     shown = []
     for part in parts:
@@ -257,7 +257,7 @@ def _field(slot: dict[str, object]) -> str:
 
 
 def _is_method(name: str, member: object) -> bool:
-    """Tell whether a member is worth a word: of the special ones those that say how a thing is used."""
+    """Return whether to list a member. Of special ones only those that show how a thing is used."""
     if name in MACHINERY or (name.startswith("__") and name not in _TOLD):
         return False
     return not is_data(member) and type(member) is not types.MemberDescriptorType
@@ -274,7 +274,7 @@ def _method(name: str, member: object, cls: type) -> str:
 
 
 def _inherited(cls: type) -> list[str]:
-    """Return what each base adds, by its first names."""
+    """Return the additions of each base, by its first names."""
     seen = set(class_space(cls))
     lines = []
     for base in mro_of(cls)[1:]:
@@ -323,7 +323,7 @@ def show_arglist(session: Session, request: Request) -> Reply:
 
 
 def _absent(found: Found) -> str:
-    """Say that there is no argument list, with what the documentation says of the ways to call it."""
+    """Say that there is no argument list, with the calls that the documentation shows."""
     doc, _source = documentation(found.value, found.owner, found.leaf)
     lines = [line.strip() for line in doc.splitlines()]
     usages = [line for line in lines if line.startswith(f"{found.leaf}(")][:_USAGES] or lines[:1]

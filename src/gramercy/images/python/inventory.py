@@ -1,6 +1,6 @@
-"""What a Python distribution is and consists of, as the files of its installation say.
+"""Describe a Python distribution and its parts by the files of its installation.
 
-Only files are read: nothing is imported, and no finder of the user's is asked.
+Only files are read: nothing is imported, and no finder of the user is asked.
 """
 
 import json
@@ -92,7 +92,7 @@ def _folders() -> Iterator[tuple[str, list[str]]]:
 
 
 def _installed() -> Iterator[tuple[str, Distribution]]:
-    """Give every distribution on the path; the first of a name counts, so the last are given first."""
+    """Yield every distribution on the path. The first of a name counts, so the last are yielded first."""
     for place, entries in reversed(list(_folders())):
         for entry in sorted(entries):
             if entry.endswith(_FOLDERS):
@@ -212,7 +212,7 @@ def _state(name: str, known: dict[str, Distribution]) -> str:
 
 
 def _below(names: list[str], known: dict[str, Distribution]) -> list[str]:
-    """Return what the named distributions require in their turn."""
+    """Return the requirements of the named distributions, recursively."""
     seen = dict.fromkeys(names)
     waiting = list(names)
     while waiting and len(seen) < _FOLLOWED:
@@ -266,7 +266,7 @@ def _add_module(page: Page, session: Session, name: str) -> bool:
 
 
 def file_on_path(name: str) -> str:
-    """Return the file from which a module of that name would be loaded, or nothing; no finder is asked."""
+    """Return the file from which a module of that name would be loaded, or nothing. No finder is asked."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return ""

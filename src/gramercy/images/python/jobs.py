@@ -1,7 +1,7 @@
-"""Work in the background: code that a thread of this process evaluates while other requests are answered.
+"""Background jobs: code that a thread of this process evaluates while other requests are answered.
 
-What it prints goes to a ring in the memory shared with the parent, and its reply into the room behind the
-ring, so that the parent reads both at any moment, also after this process was killed.
+Its output goes to a ring in the memory shared with the parent, and its reply into the room behind the ring,
+so that the parent can read both at any moment, even after this process was killed.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _NO_ROOM = "Its reply has no room in the memory for it: keep the result in a var
 
 
 class Job:
-    """One piece of work: its code, the namespace it runs in, and the ring it prints to."""
+    """One job: its code, its namespace, and the ring for its output."""
 
     def __init__(self, session: Session, code: str, module: ModuleType, number: int, ring: Ring) -> None:
         self._session = session
@@ -34,9 +34,9 @@ class Job:
         self._module = module
         self._number = number
         self._ring = ring
-        # A loop of its own: that of the session belongs to the main thread.
+        # Its own loop: that of the session belongs to the main thread.
         self._evaluator = Evaluator(session.sources, Loop())
-        # Whether it runs code that can be interrupted, and whether it is to stop.
+        # Whether it runs code that can be interrupted, and whether it should stop.
         self.is_at_work = self.is_stopped = False
         self.thread = threading.Thread(target=self._run, name=f"job {number}", daemon=True)
 
@@ -62,7 +62,7 @@ class Job:
         _jobs.pop(self._number, None)
 
     def _reply(self, run: Run, error: Reply | None, elapsed: float) -> bytes:
-        """Write the reply as to an evaluation, without what only the main thread can tell."""
+        """Format the reply as for an evaluation, without the facts that only the main thread has."""
         reply: Reply = {"id": self._number, "ok": error is None, "elapsed_ms": elapsed}
         reply["forms"] = run.forms[-1:]
         if error is not None:
@@ -81,7 +81,7 @@ _jobs: dict[int, Job] = {}
 
 
 def start_job(session: Session, request: Request) -> Reply:
-    """Begin work in the background; what cannot be parsed is told at once."""
+    """Start a job. Code that cannot be parsed is reported at once."""
     code, number, slot = text(request, "code"), request.get("job"), request.get("slot")
     mirror = session.console.mirror
     if type(number) is not int or type(slot) is not int or mirror is None:
@@ -105,7 +105,7 @@ def stop_job(session: Session, request: Request) -> Reply:
     number = request.get("job")
     job = _jobs.get(number) if type(number) is int else None
     if job is not None:
-        # A thread that has not come to its code yet finds this there.
+        # A thread that has not reached its code yet finds this there.
         job.is_stopped = True
         if job.is_at_work and job.thread.ident is not None:
             _raise_in(job.thread.ident, KeyboardInterrupt)

@@ -1,8 +1,8 @@
-"""What the last calls bound, and what was there before: enough to take their definitions back.
+"""The bindings of the last calls, and the values before: enough to undo their definitions.
 
-Old values are held where that does no harm. A value with a finalizer, with resources, or a big one is only
-referenced weakly, so that it is freed when the program lets go of it, as in a plain Python. No user code
-runs here.
+Old values are held where that does no harm. A value with a finalizer, with resources, or a large one is only
+referenced weakly, so that it is freed when the program releases it, as in a plain Python. No user code runs
+here.
 """
 
 import sys
@@ -28,9 +28,9 @@ from .anatomy import (
 from .objects import BIG, BUDGET, Weight, members_of
 from .printing import container_base
 
-# Calls that can be taken back: their old values stay in memory as long.
+# Calls that can be undone: their old values stay in memory that long.
 CALLS = 20
-# Objects looked at to see whether a value can be held: every bound name is looked at in every call.
+# Objects that are visited to decide whether a value can be held: every bound name is checked in every call.
 _NODES = 500
 _modules = sys.modules
 _size = sys.getsizeof
@@ -46,7 +46,7 @@ _VALUES = {
 
 
 class Held:
-    """A value that a name had: held, only referenced weakly, or gone."""
+    """The old value of a name: held, only referenced weakly, or gone."""
 
     __slots__ = ("_value", "_weak", "bytes", "reason")
 
@@ -82,12 +82,12 @@ class Held:
         self._value, self.bytes, self.reason = MISSING, 0, reason
 
     def refresh(self) -> None:
-        """Weigh again a value that may have grown since it was bound."""
+        """Check again a value that may have grown since it was bound."""
         if self._value is not MISSING and id(type(self._value)) not in ATOMS:
             self.__init__(self._value)  # type: ignore[misc]  # the same questions as at first
 
     def value(self) -> object:
-        """Return the value, or MISSING when it has gone."""
+        """Return the value, or MISSING when it is gone."""
         if self._value is not MISSING or self._weak is None:
             return self._value
         found = self._weak()
@@ -95,7 +95,7 @@ class Held:
 
 
 def is_inert(value: object) -> bool:
-    """Tell whether freeing the value, and all that it holds, has no effect but to free memory."""
+    """Return whether freeing the value, and everything that it holds, only frees memory."""
     waiting: list[Any] = [value]
     seen: set[int] = set()
     while waiting:
@@ -119,7 +119,7 @@ def is_inert(value: object) -> bool:
 
 
 def _is_users(thing: object) -> bool:
-    """Tell whether it is an instance of the user's class that has no finalizer and no base in C."""
+    """Return whether it is an instance of a user class without a finalizer and without a base in C."""
     cls = type(thing)
     bases = [base for base in mro_of(cls) if not is_heap(base)]
     is_ordinary = all(base is object or id(base) in _CONTAINERS for base in bases)
@@ -166,7 +166,7 @@ class Journal:
         self._steps: deque[Step] = deque(maxlen=CALLS)
 
     def add(self, step: Step) -> None:
-        """Remember one more step; the oldest values go when there is no room for all."""
+        """Remember one more step. The oldest values are released when there is no room for all."""
         self._steps.append(step)
         for held in step.held() if step.bindings else ():
             held.refresh()
@@ -189,7 +189,7 @@ class Journal:
         return self._steps.pop() if self._steps else None
 
     def let_go(self) -> None:
-        """Hold nothing any longer: memory is needed."""
+        """Release everything: memory is needed."""
         for step in self._steps:
             for held in step.held():
                 held.let_go("memory was needed")

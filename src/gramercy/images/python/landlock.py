@@ -1,12 +1,12 @@
-"""Give up rights for good: with Landlock those to files, TCP ports and other processes, with a filter calls.
+"""Give up rights for good: to files, TCP ports and other processes by Landlock, to system calls by a filter.
 
-Part of two programs, the one inside a Python image and the one that confines an image before it starts; so it
+Part of two programs, the one inside a Python image and the one that confines an image before it starts. So it
 imports the standard library alone. Rights are only ever granted, never subtracted: a directory that is
-writable but for one entry is granted entry by entry. Not covered: modes, owners and times of files, and
-connections to unix sockets by path; the filter refuses those.
+writable except for one entry is granted entry by entry. Not covered: modes, owners and times of files, and
+connections to unix sockets by path. The filter refuses those.
 
-As a program, `… COMMAND…`, it gives up the abstract unix sockets outside and becomes the command: those
-belong to the network, which an image may share while namespaces hold back everything else.
+As a program, `… COMMAND…`, it gives up the abstract unix sockets outside and executes the command: those
+belong to the network, which an image may share while namespaces block everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRUNCATE, CONTROL_DEVICE = 1 << 14, 1 << 15
 READ = EXECUTE | READ_FILE | READ_DIRECTORY
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | CONTROL_DEVICE
 BASE_RIGHTS = (1 << 13) - 1
-# Since which version there is which right: to link across directories, to cut, to control devices.
+# The version that introduced each right: to link across directories, to truncate, to control devices.
 LATER_RIGHTS = ((2, 1 << 13), (3, TRUNCATE), (5, CONTROL_DEVICE))
 TRUNCATE_SINCE = 3
 TCP_RIGHTS, TCP_SINCE = 0b11, 4
@@ -41,7 +41,7 @@ prctl = _libc.prctl
 
 
 class Ruleset(ctypes.Structure):
-    """What a set of rules is about: files, TCP ports, and processes outside."""
+    """The subjects of a set of rules: files, TCP ports, and processes outside."""
 
     _fields_ = (("files", ctypes.c_uint64), ("ports", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
@@ -50,7 +50,7 @@ class PathRule(ctypes.Structure):
     """The rights beneath one path."""
 
     _pack_ = 1
-    # What `_pack_` has always meant; Python 3.14 wants it said.
+    # The permanent meaning of `_pack_`. Python 3.14 wants it explicit.
     _layout_ = "ms"
     _fields_ = (("rights", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
@@ -63,7 +63,7 @@ def landlock_version() -> int:
 
 
 def restrict(readable: list[str], writable: list[str], *, network: bool = False) -> None:
-    """Keep the rights to these paths, where they exist, and to the network if so; give up all others."""
+    """Keep the rights to these paths, where they exist, and to the network if wanted. Give up all others."""
     rights, ruleset = _create(network=network)
     for path in readable:
         _grant(ruleset, path, READ)
@@ -73,13 +73,13 @@ def restrict(readable: list[str], writable: list[str], *, network: bool = False)
 
 
 def restrict_writes() -> None:
-    """Keep the right to read and run files; give up all others."""
+    """Keep the right to read and run files. Give up all others."""
     _, ruleset = _create(handled=~READ)
     _enforce(ruleset)
 
 
 def restrict_scopes(scopes: int) -> bool:
-    """Give up SIGNALS to, or ABSTRACT_SOCKETS of, processes outside; say whether the kernel can do that."""
+    """Give up SIGNALS to, or ABSTRACT_SOCKETS of, processes outside. Return whether the kernel can."""
     if landlock_version() < SCOPES_SINCE:
         return False
     _enforce(_ruleset(Ruleset(0, 0, scopes)))
@@ -119,7 +119,7 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """Filter the system calls of this thread and of all that it will start."""
+    """Filter the system calls of this thread and of all its future children."""
     code = ctypes.create_string_buffer(program, len(program))
     description = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     mode, zero = ctypes.c_ulong(FILTER_MODE), ctypes.c_ulong(0)

@@ -1,6 +1,6 @@
 """List names: those that contain a text, those of a module, those that evaluations have defined.
 
-The user's names come first, then those of libraries, then Python's own; what does not fit is counted by
+The user's names come first, then those of libraries, then Python's own. Names that do not fit are counted by
 module.
 """
 
@@ -34,13 +34,13 @@ from .words import Page, coarse, folded, what_is
 
 _modules = sys.modules
 _listdir = os.listdir
-# Matches unless more are asked for, and at most; symbols of one module in the data of an answer.
+# Matches unless more are requested, and at most; symbols of one module in the data of an answer.
 _MATCHES = 50
 _MOST = 1000
-# Characters of a module's listing up to which argument lists are told, and of one line of it.
+# Characters of a module's listing up to which argument lists are shown, and of one line of it.
 _DETAILED = 6000
 _LONGEST = 160
-# Submodules that are told by name.
+# Submodules that are listed by name.
 _SUBMODULES = 60
 _PLURAL = {"function": "functions", "variable": "variables", "class": "classes", "import": "imports"}
 _EVERY_MODULE = frozenset(
@@ -69,7 +69,7 @@ _GROUPS = (("class", "Classes"), ("function", "Functions"), ("variable", "Values
 
 
 class Match(NamedTuple):
-    """A name that contains the pattern, and what holds it; the order says which comes first."""
+    """A name that contains the pattern, and its holder. The order decides which comes first."""
 
     order: tuple[bool, int, int, int, str]
     module: str
@@ -88,7 +88,7 @@ def apropos(session: Session, request: Request) -> Reply:
     limit = count(request, "limit", _MATCHES, _MOST)
     package = optional_text(request, "package")
     found = _matches(session, pattern.strip().lower(), package)
-    # By the order alone: values may compare in their own way.
+    # By the order alone: values may define their own comparison.
     found.sort(key=lambda match: match.order)
     page = Page()
     rows = []
@@ -109,7 +109,7 @@ def apropos(session: Session, request: Request) -> Reply:
 
 
 def _matches(session: Session, pattern: str, package: str | None) -> list[Match]:
-    """Return each name once: a function or class that others import counts where it is at home."""
+    """Return each name once: an imported function or class counts in its home module."""
     found: list[Match] = []
     best: dict[int, Match] = {}
     modules = [_only(session, package)] if package is not None else shelf.modules(session)
@@ -196,7 +196,7 @@ def package_symbols(session: Session, request: Request) -> Reply:
 
 
 def exported_names(space: dict[str, object]) -> list[str]:
-    """Return the names of `__all__`, else those that do not begin with an underscore and are no modules."""
+    """Return the names of `__all__`, else those without a leading underscore that are not modules."""
     declared = space.get("__all__")
     if type(declared) is list or type(declared) is tuple:
         return [key for key in declared if type(key) is str and key in space]
@@ -248,7 +248,7 @@ def _detail(name: str, value: object) -> str:
 
 
 def submodules(name: str, module: object) -> list[str]:
-    """Return the modules in a package, loaded or only there as files; nothing is imported."""
+    """Return the modules in a package, loaded or only present as files. Nothing is imported."""
     space = module_space(module)
     places = space.get("__path__")
     if type(places) is not list:
@@ -272,7 +272,7 @@ def submodules(name: str, module: object) -> list[str]:
 
 
 def definitions(session: Session, request: Request) -> Reply:
-    """List what the user's evaluations have defined and what is still there."""
+    """List the user's definitions that still exist."""
     wanted = optional_text(request, "kind")
     data: dict[str, list[dict[str, str]]] = {plural: [] for plural in (*_PLURAL.values(), "macros")}
     for kind, entries in session.definitions.listing().items():

@@ -1,7 +1,8 @@
 """Evaluate an expression that certainly changes nothing: a look.
 
-Only what is known to run no code of the user's is done here, on values of exactly known types. At the first
-doubt `DoubtError` is raised; nothing has happened then, and the expression can be evaluated the ordinary way.
+Only operations that are known to run no user code are done here, on values of exactly known types. At the
+first doubt `DoubtError` is raised. Nothing has happened then, and the expression can be evaluated the
+ordinary way.
 """
 
 import ast
@@ -14,7 +15,7 @@ from typing import Any
 from .anatomy import MISSING, is_class, kinds
 from .purity import DoubtError, has_plain_keys, is_instance, is_plain, of_class, of_instance, of_module
 
-# The nodes of an expression that only reads; its values may run user code all the same.
+# The nodes of an expression that only reads. Its values may still run user code.
 _READING = (
     *(ast.Expression, ast.Name, ast.Load, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant),
     *(ast.Tuple, ast.UnaryOp, ast.USub),
@@ -27,7 +28,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{call.__name__: call for call in (oct, ord, pow, repr, round, sorted, str, sum)},
 }
 _METHODS: dict[type, frozenset[str]] = {
-    # `encode` may call a codec of the user's.
+    # `encode` may call a codec of the user.
     str: frozenset(name for name in dir(str) if not name.startswith("_")) - {"encode"},
     list: frozenset(("copy", "count", "index")),
     tuple: frozenset(("count", "index")),
@@ -50,7 +51,7 @@ _BINARY = {
     ast.BitAnd: operator.and_,
     ast.BitXor: operator.xor,
 }
-# Without `~`, which warns for booleans: `warnings.showwarning` may be a function of the user's.
+# Without `~`, which warns for booleans: `warnings.showwarning` may be a user function.
 _UNARY = {
     ast.Not: operator.not_,
     ast.USub: operator.neg,
@@ -70,7 +71,7 @@ _CONVERSIONS = {-1: lambda value: value, 115: str, 114: repr, 97: ascii}
 _SIZED = kinds(list, tuple, dict, set, frozenset, str, bytes, bytearray, range)
 _INDEXED = (list, tuple, str, bytes, range)
 _print = print
-# Elements of an argument: a computation from more might run twice, if its value is then in doubt.
+# Elements of an argument: a computation on more might run twice, if its value is then in doubt.
 _LONGEST = 100_000
 
 
@@ -82,14 +83,14 @@ class Look:
         self._is_checked = False
 
     def value(self, node: ast.expr) -> object:
-        """Return the value of the expression, which prints itself; or raise what came up."""
+        """Return the value of the expression if it prints without user code, or raise its error."""
         found = self._value(node)
         if not is_plain(found, shown=True):
             raise DoubtError
         return found
 
     def only_prints(self, node: ast.expr) -> bool:
-        """Tell whether the expression prints plain values and does nothing else; raise what came up."""
+        """Return whether the expression only prints plain values. Raise its error."""
         if type(node) is not ast.Call or type(node.func) is not ast.Name or node.func.id != "print":
             return False
         if self.name("print") is not _print:
@@ -98,7 +99,7 @@ class Look:
         return "file" not in keywords and all(map(is_plain, values))
 
     def name(self, name: str) -> object:
-        """Return what a name means."""
+        """Return the value of a name."""
         if not self._is_checked:
             self._is_checked = has_plain_keys(self._space)
         if not self._is_checked:
@@ -253,7 +254,7 @@ _STEPS: dict[type, Callable[[Look, Any], Any]] = {
 
 
 def _given(part: Any) -> Any:
-    """Refuse what `*` and `**` leave out of a tree."""
+    """Refuse the gaps that `*` and `**` leave in a tree."""
     if part is None:
         raise DoubtError
     return part
@@ -267,7 +268,7 @@ def _known(table: dict[Any, Any], key: object) -> Any:
 
 
 def _is_long(value: object, copies: object = 1) -> bool:
-    """Tell whether so many copies of a sequence would be long."""
+    """Return whether this many copies of a sequence would be long."""
     if type(value) is not list and type(value) is not tuple and type(value) is not range:
         return False
     return type(copies) is int and len(value) * copies > _LONGEST
@@ -287,7 +288,7 @@ def _compared(relation: ast.cmpop, left: Any, right: Any) -> object:
 
 
 def only_reads(code: str) -> bool:
-    """Tell whether code is one expression of names, attributes and items, by its form alone."""
+    """Return whether code is one expression of names, attributes and items, by its form alone."""
     if len(code) > _LONGEST_READING or "=" in code or "\n" in code:
         return False
     try:

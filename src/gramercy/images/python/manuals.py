@@ -1,7 +1,7 @@
-"""What the documentation says: docstrings of names, and the topics of the language that `help` knows.
+"""The documentation: docstrings of names, and the topics of the language that `help` knows.
 
-A module that is not loaded is read from its file. Nothing is imported, not even pydoc: a finder of the user's
-would be asked; its tables are read as text.
+A module that is not loaded is read from its file. Nothing is imported, not even pydoc: that would ask a
+finder of the user. Its tables are read as text.
 """
 
 import ast
@@ -29,7 +29,7 @@ _LIBRARY = os.__file__.rpartition("/")[0]
 # Characters of a docstring, so that signature and members have room; of a line about a member.
 _LONGEST = 5500
 _MEMBER = 160
-# Steps from a word to the topic it stands for.
+# Steps from a word to its topic.
 _STEPS = 5
 _known: dict[str, str] = {}
 
@@ -94,7 +94,7 @@ def _of_type(value: object) -> str:
 
 
 def _comment(found: Found) -> str:
-    """Return what stands above a variable as a comment, or below it as a string."""
+    """Return the comment above a variable, or the string below it."""
     file = file_of(found.owner) if is_module(found.owner) else ""
     lines = lines_of(file)
     tree = parsed("".join(lines)) if lines else None
@@ -119,7 +119,7 @@ def _string_below(tree: "ast.AST | None", node: ast.AST) -> list[str]:
 
 
 def _summary(value: object) -> Iterator[str]:
-    """Give a line about each public name of a module or method of a class, with the first line about it."""
+    """Yield a line about each public name of a module or method of a class, with its documentation."""
     owner: object = value
     if is_module(value):
         space = module_space(value)
@@ -146,7 +146,7 @@ def _summary(value: object) -> Iterator[str]:
 
 
 def _add_unloaded(page: Page, name: str) -> bool:
-    """Add what the file of a module says that is on the path and not loaded, or of a definition in it."""
+    """Add the text in the file of an unloaded module on the path, or of a definition in it."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return False
@@ -208,7 +208,7 @@ def _table(file: str, *names: str) -> list[dict[str, Any]]:
 
 
 def _literals(node: ast.Dict) -> Iterator[tuple[str, Any]]:
-    """Give the entries of a table; what is no literal is left out, in a tuple only the part that is none."""
+    """Yield the entries of a table. Values that are not literals are left out, in a tuple only that part."""
     for key, value in zip(node.keys, node.values, strict=True):
         parts = value.elts if isinstance(value, ast.Tuple) else []
         name = key.value if isinstance(key, ast.Constant) else None
@@ -219,7 +219,7 @@ def _literals(node: ast.Dict) -> Iterator[tuple[str, Any]]:
 
 
 def _words() -> dict[str, str]:
-    """Return for each keyword, operator and topic the topic that explains it, and related ones behind it."""
+    """Return for each keyword, operator and topic the topic that explains it, followed by related ones."""
     if not _known:
         keywords, symbols, inverse, topics = _table(
             "pydoc.py", "keywords", "symbols", "_symbols_inverse", "topics"

@@ -1,6 +1,6 @@
-"""The methods of a class with those it inherits, who overrides a method, and what a dispatcher calls.
+"""The methods of a class with inherited ones, overrides of a method, and the targets of a dispatcher.
 
-Everything is read from the spaces of the classes: no attribute is looked up on an instance, no hook runs.
+Everything is read from the namespaces of the classes: no attribute is looked up on an instance, no hook runs.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from .signatures import arglist
 from .sourcing import registered
 from .words import Page, coarse, unwrapped, what_is, with_article
 
-# Classes below one that are looked at for overriding methods, and named beside a method.
+# Subclasses that are searched for overriding methods, and named beside a method.
 _LOOKED_AT = 2000
 _NAMED = 3
 # Characters of a signature.
 _LONGEST = 140
-# Special methods that are told like others: they say how to make and to call an instance.
+# Special methods that are listed like others: they show how to make and to call an instance.
 _TOLD = frozenset(("__init__", "__new__", "__call__", "__post_init__"))
 _MEMBERS = ("method", "property", "function")
 
 
 class Member(NamedTuple):
-    """A method or property, the class that defines it, and how it goes on above and below."""
+    """A method or property, its defining class, and its relations above and below."""
 
     name: str
     value: object
@@ -94,7 +94,7 @@ def _of_class(page: Page, name: str, cls: type) -> list[dict[str, str]]:
 
 
 def _is_detailed(cls: type, base: type) -> bool:
-    """Tell whether the methods of a base are told one by one, as those of a library are not for the user."""
+    """Return whether the methods of a base are listed one by one. For user classes, a library's are not."""
     return base is cls or tier_of(module_of(base)) <= tier_of(module_of(cls))
 
 
@@ -126,7 +126,7 @@ def _is_special(name: str) -> bool:
 
 
 def _relations(member: Member, shadowed: set[str], below: list[type]) -> str:
-    """Say which method this one replaces, and which classes replace it."""
+    """Describe which method this one overrides, and which classes override it."""
     if member.name in shadowed:
         return "  overridden"
     told = []

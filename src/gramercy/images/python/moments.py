@@ -1,7 +1,7 @@
 """The moment of an error, kept in a copy of the process: its frames, their locals, and code in one of them.
 
-A traceback is what unwinding leaves: `finally` and `with` have run by the time anyone can look. So there is
-no going on, and no restart. Looks run no code of the user's; code in a frame changes this copy only.
+A traceback is the remainder of unwinding: `finally` and `with` have already run. So the code cannot continue,
+and there are no restarts. Inspection runs no user code. Code in a frame changes this copy only.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ from .words import Page
 _FRAMES, _MOST_FRAMES = 30, 1000
 # Frames of each thread in a list of threads.
 _THREAD_FRAMES = 12
-# Frames in a row that are at the same line of the same function: in a recursion without end, nearly all.
+# Consecutive frames at the same line of the same function: in an endless recursion, nearly all.
 _SAME = 3
-# Exceptions behind the one that failed, and parts of a group: as many as the error itself tells.
+# Exceptions behind the failed one, and parts of a group: as many as the error itself shows.
 _CAUSES, _PARTS = 5, 10
 # Names of locals in a list of frames, and locals in one answer, with the characters of each value.
 _NAMES, _LOCALS, _VALUE = 20, 100, 400
@@ -57,7 +57,7 @@ _OUT_OF_MEMORY = "memory had run out, and a copy would keep all of it"
 
 
 class Place(NamedTuple):
-    """One frame of a traceback: where it was, and at which instruction."""
+    """One frame of a traceback: its place and its instruction."""
 
     frame: FrameType
     line: int
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 class Part(NamedTuple):
-    """An exception of the moment, how it belongs to the one before, and the number of its first frame."""
+    """An exception of the moment, its relation to the previous one, and the number of its first frame."""
 
     error: BaseException
     relation: str
@@ -75,14 +75,14 @@ class Part(NamedTuple):
 
 
 def why_none(error: BaseException) -> str | None:
-    """Return why no moment is kept of this exception: a reason, nothing to tell, or None where one is."""
+    """Return why no moment of this exception is kept: a reason, an empty text, or None if one is kept."""
     if type(error) is MemoryError:
         return _OUT_OF_MEMORY
     return None if next(iter(user_frames(error.__traceback__)), None) is not None else ""
 
 
 class Moment:
-    """The frames of one exception and of those behind it, and what code in them has assigned."""
+    """The frames of one exception and of those behind it, and the assignments of code in them."""
 
     def __init__(self, error: BaseException) -> None:
         self.parts: list[Part] = []
@@ -97,16 +97,16 @@ class Moment:
         if any(part.error is error for part in self.parts):
             return
         places = [Place(*found) for found in user_frames(error.__traceback__)]
-        # Here, before anyone looks, since the `__str__` of an exception may be the user's.
+        # Computed here, before any inspection, since the `__str__` of an exception may be user code.
         self.parts.append(Part(error, relation, shorten(message_of(error), _MESSAGE), self.total, places))
 
     @property
     def total(self) -> int:
-        """How many frames there are in all."""
+        """The total number of frames."""
         return self.parts[-1].first + len(self.parts[-1].places) if self.parts else 0
 
     def place(self, number: object) -> Place:
-        """Return a frame by its number, or say which there are."""
+        """Return a frame by its number, or raise with the valid numbers."""
         if type(number) is not int or not 0 <= number < self.total:
             there = f"the frames are 0 to {self.total - 1}" if self.total else "there is none"
             raise RequestError("NO-SUCH-FRAME", f"There is no frame {str(number)[:40]}: {there}.")
@@ -116,7 +116,7 @@ class Moment:
     def space(self, number: int) -> dict[str, object]:
         """Return the locals of a frame, which code in the frame reads and writes.
 
-        They are copied once: until 3.12 `f_locals` of a function is made anew at each look.
+        They are copied once: until 3.12 `f_locals` of a function is made anew at each access.
         """
         if number not in self._spaces:
             frame = self.place(number).frame
@@ -124,7 +124,7 @@ class Moment:
         return self._spaces[number]
 
     def names(self, number: int) -> dict[str, object]:
-        """Return what to show as the locals of a frame: of a module's, the names that its code mentions."""
+        """Return the displayed locals of a frame: for a module, the names that its code mentions."""
         frame = self.place(number).frame
         if frame.f_locals is not frame.f_globals:
             return {name: value for name, value in self.space(number).items() if name[:1] != "."}
@@ -146,7 +146,7 @@ def _grouped(error: BaseException) -> Iterator[BaseException]:
 
 
 def _raw_locals(frame: FrameType) -> dict[str, object]:
-    """Return the locals; not those of a class body whose metaclass keeps them in a mapping of its own."""
+    """Return the locals, except for a class body whose metaclass keeps them in its own mapping."""
     found = frame.f_locals
     if is_kind(found, dict):
         return plain(found)
@@ -155,7 +155,7 @@ def _raw_locals(frame: FrameType) -> dict[str, object]:
 
 
 def _in_order(found: dict[str, object], code: CodeType) -> dict[str, object]:
-    """Put the parameters first: `super()` without arguments takes the first one for the instance."""
+    """Put the parameters first: `super()` without arguments takes the first one as the instance."""
     size = code.co_argcount + code.co_kwonlyargcount
     return {name: found[name] for name in (*code.co_varnames[:size], *found) if name in found}
 
@@ -226,7 +226,7 @@ def _placed(moment: Moment, number: int, before: int) -> Reply:
 
 
 def _gap(moment: Moment, first: int, last: int) -> str:
-    """Say which frames are left out, and that a call repeats itself in them where it does."""
+    """Describe which frames are left out, and whether a call repeats itself in them."""
     codes = [moment.place(number).frame.f_code for number in range(max(first - 1, 0), last + 1)]
     again = f": {code_name(codes[0])} again" if all(code is codes[0] for code in codes) else ", left out here"
     return f"… frames {first} to {last}{again}" if first < last else f"… frame {first}{again}"
@@ -290,7 +290,7 @@ def _row(moment: Moment, number: int) -> Reply:
 
 
 def _columns(place: Place, source: str) -> Reply:
-    """Return the very part of the source line that failed: its columns, counted from 1, and its text."""
+    """Return the exact part of the source line that failed: its columns, counted from 1, and its text."""
     positions: Callable[[], Any] | None = getattr(place.frame.f_code, "co_positions", None)
     if positions is None or not source:
         return {}
@@ -314,7 +314,7 @@ def _row_text(row: Reply) -> str:
     if failed and failed != source:
         lines.append(f"     here: {failed}")
     names: list[str] = row["locals"]  # type: ignore[assignment]  # a row of ours
-    # Of a library's frame, a name can be asked for; to list them all would bury the user's own.
+    # Names of a library's frame can be requested. Listing them all would bury the user's own.
     if names and row["own"]:
         more = f" and {row['more_locals']} more" if "more_locals" in row else ""
         lines.append(f"     locals: {', '.join(names)}{more}")
@@ -322,7 +322,7 @@ def _row_text(row: Reply) -> str:
 
 
 def _structure(value: object) -> str:
-    """Print a value; of an instance the attributes as well, since its type alone says little."""
+    """Print a value. For an instance print the attributes as well, since its type alone says little."""
     shown = preview(value, _VALUE)
     if _is_definition(value) or not is_heap(type(value)) or view_of(value) is not None:
         return shown

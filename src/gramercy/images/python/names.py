@@ -1,7 +1,6 @@
-"""Find what a name means: `name`, `name.attribute`, `module.name`, `module:attribute.path`; complete names.
+"""Resolve a name: `name`, `name.attribute`, `module.name`, `module:attribute.path`; complete names.
 
-Nothing is imported and no attribute hook runs. A name that is not found comes back as an error with the names
-that look like it.
+Nothing is imported and no attribute hook runs. An unknown name is an error with similar names.
 """
 
 import ast
@@ -36,7 +35,7 @@ from .session import Reply, Session
 from .words import coarse
 
 _modules = sys.modules
-# Suggestions in an error, and names compared for them: difflib takes some 50 ms for so many.
+# Suggestions in an error, and names compared for them: difflib takes some 50 ms for this many.
 _NEAR = 5
 _CONSIDERED = 20_000
 _close_matches = difflib.get_close_matches
@@ -72,7 +71,7 @@ def find_module(session: Session, name: str | None) -> object:
 
 
 def unknown_module(name: str) -> RequestError:
-    """Return the error for a module that is not loaded, with those that look like it."""
+    """Return the error for a module that is not loaded, with similar ones."""
     known = [key for key in list(_modules) if type(key) is str] + sorted(sys.stdlib_module_names)
     hint = " It is part of the standard library: load it first." if name in sys.stdlib_module_names else ""
     message = f"No module named '{name[:100]}' is loaded.{hint}"
@@ -80,7 +79,7 @@ def unknown_module(name: str) -> RequestError:
 
 
 class Found(NamedTuple):
-    """What a name means: its full name, the object, and what holds it."""
+    """The meaning of a name: its full name, the object, and its holder."""
 
     name: str
     value: object
@@ -89,7 +88,7 @@ class Found(NamedTuple):
 
 
 def resolve(session: Session, text: str, package: str | None) -> Found:
-    """Return what a name means; raise NameError's record when it means nothing."""
+    """Return the meaning of a name. Raise NameError's record for an unknown one."""
     name = text.strip()
     module = find_module(session, package)
     if not name or any(not part.isidentifier() for part in name.replace(":", ".").split(".")):
@@ -135,7 +134,7 @@ def _in_scope(module: object, name: str) -> Found | None:
 
 
 def _full_name(where: str, value: object, first: str, rest: list[str]) -> str:
-    """Name the thing by the module it was reached through last."""
+    """Return the name of the thing in the module through which it was last reached."""
     path = [where, first]
     for part in ["", *rest]:
         if part:
@@ -159,9 +158,9 @@ def _in_modules(session: Session, name: str) -> Found | None:
 
 
 def holders(session: Session, name: str, furthest: int = STANDARD, *, but_for: object = MISSING) -> list[str]:
-    """Return the full names under which modules define a name, the user's first; imports do not count.
+    """Return the full names under which modules define a name, the user's first. Imports do not count.
 
-    What is the object `but_for` itself is left out.
+    The object `but_for` itself is left out.
     """
     first, *rest = name.split(".")
     found = []
@@ -182,9 +181,9 @@ def holders(session: Session, name: str, furthest: int = STANDARD, *, but_for: o
 
 
 def raw_get(module: object, name: str) -> object:
-    """Return what a module holds under a name, or MISSING."""
+    """Return the value that a module holds under a name, or MISSING."""
     space = raw_space(module)
-    # A key of a class of its own might compare in its own way.
+    # A key of a user class might define its own comparison.
     return (
         space.get(name, MISSING)
         if all(type(key) is str for key in space)
@@ -193,7 +192,7 @@ def raw_get(module: object, name: str) -> object:
 
 
 def _only_one(session: Session, name: str) -> Found | None:
-    """Find a name that one module of the user's defines and no other does."""
+    """Find a name that exactly one user module defines."""
     users = holders(session, name, USERS)
     return _in_modules(session, users[0]) if len(users) == 1 else None
 
@@ -255,7 +254,7 @@ def near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def complete(session: Session, request: Request) -> Reply:
-    """Give the names that the text before the cursor may go on with; no code of the user's runs."""
+    """Return the names that may continue the text before the cursor. No user code runs."""
     before = text_of(request, "text")[-_READ_BEFORE:]
     limit = count(request, "limit", _OFFERED, _OFFERED)
     module = find_module(session, optional_text(request, "package"))
@@ -263,7 +262,7 @@ def complete(session: Session, request: Request) -> Reply:
     prefix = found.group() if found else ""
     rows: dict[str, str] = {}
     for name, kind in _candidates(module, before, before[: len(before) - len(prefix)]):
-        # What begins with an underscore is offered to who has typed one.
+        # Names with a leading underscore are offered only if one was typed.
         if name.startswith(prefix) and (prefix or name[:1] != "_"):
             rows.setdefault(name, kind)
     ordered = sorted(rows, key=lambda name: (name.startswith("_"), name.lower(), name))
@@ -274,7 +273,7 @@ def complete(session: Session, request: Request) -> Reply:
 
 
 def _candidates(module: object, before: str, head: str) -> Iterator[tuple[str, str]]:
-    """Give the names that may stand after the head, with their kinds."""
+    """Yield the names that may follow the head, with their kinds."""
     rest = _strings(lambda match: " " if match.group()[0] == "#" else "0" * len(match.group()), before)
     if any(mark in rest for mark in "\"'#"):
         return  # inside of a string or a comment
@@ -320,7 +319,7 @@ def _importable(package: str) -> Iterator[tuple[str, str]]:
 
 
 def _after_dot(module: object, head: str) -> Iterator[tuple[str, str]]:
-    """Give the attributes of the expression at the end of the text, the longest one that there is."""
+    """Yield the attributes of the longest expression at the end of the text."""
     head = head[-_EXPRESSION:]
     for place in range(len(head)):
         if place and (head[place - 1].isalnum() or head[place - 1] in "_."):
@@ -359,7 +358,7 @@ def _meant(module: object, node: ast.expr) -> tuple[object, type | None]:  # noq
 
 
 def _stored(owner: object, name: str) -> object:
-    """Return an attribute that is a value of its own: what a property would compute is not known."""
+    """Return a stored attribute. The result of a property is not known."""
     found = attribute(owner, name)
     is_computed = class_attribute(type(found), "__get__") is not MISSING and id(type(found)) not in FUNCTIONS
     return MISSING if is_computed else found

@@ -1,8 +1,8 @@
-"""The objects a person may look into, by number, and how much memory a value takes.
+"""The objects that a person may inspect, by number, and the memory of a value.
 
-The table is bounded in objects and in bytes: the oldest go first, and a big object is kept alive only as the
-latest one of its kind. To look into an object, and to print it piece by piece, is here too. No code of the
-user's runs.
+The table is bounded in objects and in bytes: the oldest are evicted first, and a large object is kept alive
+only as the latest one of its kind. Inspecting an object, and printing it piece by piece, is here too. No user
+code runs.
 """
 
 import sys
@@ -35,24 +35,24 @@ from .words import Page
 if TYPE_CHECKING:
     from .session import Reply, Session
 
-# A value above this is never kept alive for the sake of its number or of an undo.
+# A larger value is never kept alive only for its number or for an undo.
 BIG = 1024 * 1024
-# All the values that are kept alive together.
+# The limit of all values that are kept alive.
 BUDGET = 32 * BIG
-# Objects looked at to weigh one value: a value is weighed whenever it gets a number.
+# Objects visited to measure one value: a value is measured whenever it gets a number.
 _NODES = 500
-# Smaller is only the header of an object of C code, whose buffers are elsewhere.
+# A smaller size is only the header of an object of C code, whose buffers are elsewhere.
 _SMALLEST = 256
 _size = sys.getsizeof
 _CONTAINERS = kinds(list, tuple, set, frozenset, deque)
 _SIZED = ATOMS | _CONTAINERS | kinds(dict, bytearray, range, slice)
 _COMPUTED = kinds(types.GetSetDescriptorType, types.MemberDescriptorType)
-# Objects with a number: a person looks into the latest ones.
+# Objects with a number: a person inspects the latest ones.
 _KEPT = 1000
-# Texts of 200,000 characters at most: a reader goes on in the latest ones.
+# Texts of 200,000 characters at most: a reader pages through the latest ones.
 _TEXTS = 4
-# Characters of a printed text: of one piece, of the longest piece, of what is printed to know its length, and
-# the furthest place in it.
+# Characters of a printed text: of one piece, of the longest piece, of the part printed to know its length,
+# and the furthest place in it.
 _PIECE, _LONGEST_PIECE, _WHOLE, _FURTHEST = 20_000, 100_000, 1_000_000, 16_000_000
 # Parts of an object in one answer.
 _SHOWN = 100
@@ -64,7 +64,7 @@ _AGAIN = "evaluate the expression again, or bind its value to a name"
 
 
 class Weight:
-    """A look at a value and what it holds, bounded in steps."""
+    """The measured size of a value and its content, bounded in steps."""
 
     def __init__(self, value: object) -> None:
         self.bytes = 0
@@ -80,7 +80,7 @@ class Weight:
 
     @property
     def is_big(self) -> bool:
-        """Tell whether it is more than may be kept."""
+        """Return whether it exceeds the limit for keeping."""
         return self.bytes > BIG
 
     def _add(self, thing: Any) -> list[object]:
@@ -99,20 +99,20 @@ class Weight:
         if is_heap(kind):
             return list(islice(instance_space(thing).values(), _NODES))
         self.is_known = self.is_known and owned > _SMALLEST
-        # A view keeps alive the whole array that it is a part of.
+        # A view keeps the whole array alive.
         whole = _reached(thing, "base")
         return [] if whole is None else [whole]
 
 
 def members_of(thing: Any, base: Any) -> list[object]:
-    """Return the first members of a container that is built upon this base; none of anything else."""
+    """Return the first members of a container with this base. Empty for anything else."""
     if base is dict:
         return [part for pair in islice(dict.items(thing), _NODES) for part in pair]
     return list(islice(base.__iter__(thing), _NODES)) if id(base) in _CONTAINERS else []
 
 
 def _called(thing: object, name: str) -> int:
-    """Call a method without arguments if it is one of C code."""
+    """Call a method without arguments if it is C code."""
     method: Any = class_attribute(type(thing), name)
     if type(method) is not types.MethodDescriptorType:
         return 0
@@ -129,7 +129,7 @@ def _read(thing: object, name: str) -> int:
 
 
 def _reached(thing: object, name: str) -> object:
-    """Read an attribute that C code computes; None where there is none."""
+    """Read an attribute that C code computes. None where there is none."""
     slot: Any = class_attribute(type(thing), name)
     if id(type(slot)) not in _COMPUTED:
         return None
@@ -157,16 +157,16 @@ class Entry:
             self.let_go()
 
     def let_go(self) -> None:
-        """Hold the object no longer."""
+        """Release the object."""
         self._held, self.bytes = None, 0
 
     def object(self) -> object:
-        """Return the object, or None when it has gone; None itself is never in the table."""
+        """Return the object, or None when it is gone. None itself is never in the table."""
         return self._held if self._weak is None or self._held is not None else self._weak()
 
 
 class Table:
-    """Objects by number; an object met again keeps its number."""
+    """Objects by number. An object that is met again keeps its number."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
@@ -174,16 +174,16 @@ class Table:
         self._last = 0
         self._bytes = 0
         self._big: Entry | None = None
-        # The texts of values that were cut, with their whole length where it is known.
+        # The texts of cut values, with their whole length where it is known.
         self.texts: dict[int, tuple[str, int | None]] = {}
 
     def number(self, thing: object, *, always: bool = False) -> int | None:
-        """Return the object's number, a new one when needed; None when there is nothing to look into."""
+        """Return the object's number, a new one when needed. None when there is nothing to inspect."""
         if is_trivial(thing) and (not always or thing is None):
             return None
         known = self._numbers.get(id(thing), 0)
         met = self._entries.get(known)
-        # Another object may have the address, and so the id, of one that was freed.
+        # Another object may have the address, and so the id, of a freed one.
         if met is not None and met.object() is thing:
             return known
         self._last += 1
@@ -198,7 +198,7 @@ class Table:
         return self._last
 
     def _keep_only(self, entry: Entry) -> None:
-        """Hold this big object instead of the one before it."""
+        """Hold this large object instead of the previous one."""
         if self._big is not None:
             self._big.let_go()
         self._big = entry
@@ -214,19 +214,19 @@ class Table:
             }
 
     def is_big(self, thing: object) -> bool:
-        """Tell whether the object has a number and is too big to be kept."""
+        """Return whether the object has a number and is too large to be kept."""
         entry = self._entries.get(self._numbers.get(id(thing), 0))
         return entry is not None and entry.is_big and entry.object() is thing
 
     def keep_text(self, number: int, text: str, length: int | None) -> None:
-        """Keep the text that an object was printed as; the oldest one is forgotten."""
+        """Keep the printed text of an object. The oldest one is evicted."""
         self.texts.pop(number, None)
         self.texts[number] = (text, length or None)
         while len(self.texts) > _TEXTS:
             del self.texts[next(iter(self.texts))]
 
     def find(self, number: object) -> object:
-        """Return the object, or raise KeyError with what to do."""
+        """Return the object, or raise KeyError with advice."""
         if type(number) is not int or not 0 < number <= self._last:
             raise KeyError(f"There is no object {str(number)[:40]}: evaluate something to get a number.")
         entry = self._entries.get(number)
@@ -240,12 +240,12 @@ class Table:
 
 
 def children(thing: object) -> tuple[list[Child], int]:
-    """Return the first children with their labels, and how many there are."""
+    """Return the first children with their labels, and the number of all."""
     found: list[Child] = []
     total = 0
     view = view_of(thing)
     if view is not None and view.is_data and container_base(thing) is None:
-        # The first values; what an array or a table keeps beside them says nothing.
+        # The first values. Other attributes of an array or a table are meaningless.
         found = [
             (f"[{place}]", part) for place, (_label, part) in enumerate(view.parts) if type(part) is not View
         ]
@@ -279,7 +279,7 @@ def _fields(thing: object) -> dict[str, object]:
 
 
 def walk(thing: object, path: object) -> object:
-    """Follow a path of child positions or labels; raise LookupError where it leads nowhere."""
+    """Follow a path of child positions or labels. Raise LookupError where it ends."""
     for step in path if type(path) is list else [] if path is None else [path]:
         found, _total = children(thing)
         labels = dict(reversed(found))
@@ -330,10 +330,10 @@ def inspect_object(session: "Session", request: Request) -> "Reply":
 
 
 def print_value(session: "Session", request: Request) -> "Reply":
-    """Give a piece of the printed text of an object.
+    """Return a piece of the printed text of an object.
 
-    A text that was printed by code of the user's is kept from then; what is printed again now has the types
-    of such objects in their place.
+    A text that user code printed is kept from then. Text that is printed now shows the types of such objects
+    instead.
     """
     number = request.get("object")
     offset = count(request, "offset", 0, _FURTHEST)

@@ -1,6 +1,6 @@
-"""The operations on code: evaluate, compile, expand, take definitions back.
+"""The operations on code: evaluate, compile, expand, undo definitions.
 
-Each takes the session and a request and returns a reply; none of them knows frames or processes.
+Each takes the session and a request and returns a reply. None of them knows frames or processes.
 """
 
 import ast
@@ -35,7 +35,7 @@ _IMPLICIT = {
 _TEXT = 50_000
 _FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _bind, _unbind = type.__setattr__, type.__delattr__
-# Names told that could not be put back; more say no more.
+# Names that could not be restored, in one message. More would not help.
 _TOLD = 10
 _NOTHING = (
     f"There is no call to take back: of the last {CALLS} calls that may have changed something "
@@ -44,7 +44,7 @@ _NOTHING = (
 
 
 def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> Reply:
-    """Evaluate code form by form and return every form's values; a probe measures it."""
+    """Evaluate code form by form and return every form's values. A probe measures it."""
     code, before = text(request, "code"), session.current
     module = enter(session, request)
     space = raw_space(module)
@@ -55,10 +55,10 @@ def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> 
             if probe is None:
                 session.evaluator.run(code, session.current, space, run)
             else:
-                # To show a picture takes its time too, which is not the code's.
+                # Showing a picture takes time too, which does not count as the code's.
                 probe.around(lambda: session.evaluator.run(code, session.current, space, run))
         finally:
-            # The finalizer of what was released may have run, and another module stays the current one.
+            # The finalizer of a released value may have run, and another module stays the current one.
             run.pure = run.pure and not released and session.current == before and probe is None
             run.reads = not run.pure and only_reads(code)
 
@@ -71,13 +71,13 @@ def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> 
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     elif run.reads and reply["ok"]:
-        # An undo after an error takes back the call that failed, so that is no look.
+        # An undo after an error reverts the failed call, so that call is not a look.
         reply["look"] = True
     return reply
 
 
 def add_objects(session: Session, reply: Reply, run: Run) -> None:
-    """Add the numbers of the values, and the lengths of those that were cut, which can be read on."""
+    """Add the numbers of the values, and the lengths of cut ones, which can be read further."""
     lengths = [one.length for one in run.printed]
     objects = [
         session.table.number(value, always=length is not None)
@@ -93,7 +93,7 @@ def add_objects(session: Session, reply: Reply, run: Run) -> None:
 
 
 def _release(session: Session, code: str) -> bool:
-    """Let go of a big value before the last one, if the code has no use for it; tell whether it was done.
+    """Release a large value before the last one, if the code does not use it. Return whether it was done.
 
     Beside it and the last one a third would have no room.
     """
@@ -125,7 +125,7 @@ def compile_code(session: Session, request: Reply) -> Reply:
 
 
 def _without_repetition(found: object) -> list[object]:
-    """Drop what the compiler said twice: once when checking, once when the form was compiled."""
+    """Drop messages that the compiler issued twice: once when checking, once when compiling the form."""
     seen: list[object] = []
     for record in found if type(found) is list else []:
         if record not in seen:
@@ -134,7 +134,7 @@ def _without_repetition(found: object) -> list[object]:
 
 
 def enter(session: Session, request: Reply) -> ModuleType:
-    """Make the module the request names the current one; it stays so."""
+    """Make the module of the request the current one. It stays so."""
     name = request.get("package") or session.current
     module = session.module(name) if type(name) is str else None
     if module is None:
@@ -225,7 +225,7 @@ class Undo:
         for binding in reversed(self._step.bindings):
             self._put_back(binding)
         for name in self._step.reloaded:
-            # The old module is there again; its file says something else.
+            # The old module is restored, but its file has another text.
             self._session.definitions.origins.forget(name)
         self._tell_limits()
 
@@ -266,7 +266,7 @@ class Undo:
 
 
 def undo_definitions(session: Session, request: Request) -> Reply:
-    """Take back the names that the last call bound; each time one call further back."""
+    """Undo the bindings of the last call. Each time goes one call further back."""
     journal = session.definitions.journal
     step = journal.pop()
     if step is None:

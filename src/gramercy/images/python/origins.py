@@ -1,7 +1,7 @@
-"""From which source each module of the user's project was loaded, and which modules import which.
+"""The source of each loaded module of the user's project, and the imports between them.
 
-Sources are compared by content: an edit within the second of the last one is an edit too. Nothing here runs
-or imports code of the user's.
+Sources are compared by content: an edit within the same second is an edit too. Nothing here runs or imports
+user code.
 """
 
 import ast
@@ -17,13 +17,13 @@ from .anatomy import is_module, mro_of, raw_space
 
 _modules = sys.modules
 _open, _stat, _unlink = open, os.stat, os.unlink
-# Bytes of the sources that are kept as they were loaded, of those loaded last: as much as a big project has.
+# Bytes of the kept sources as they were loaded, the latest ones: as much as a large project has.
 _KEPT = 8 * 1024 * 1024
-# What the modules of the project were loaded from, by file: the file may be edited after that.
+# The loaded texts of the project's modules, by file: the file may be edited later.
 loaded: dict[str, bytes] = {}
-# Older texts of those files, oldest first, from which frames of earlier calls may be.
+# Older texts of those files, oldest first. Frames of earlier calls may belong to them.
 older: dict[str, list[bytes]] = {}
-# What modules took up of an edited file, by module: its text, and the classes that stayed of an older one.
+# The applied edits, by module: the text, and the classes that stayed at an older one.
 taken_up: dict[str, tuple[bytes, dict[str, bytes]]] = {}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """What tells this content from another one."""
+        """The digest of this content."""
         return source_hash(self.data)
 
 
@@ -47,14 +47,14 @@ class Origins:
         self._marks: dict[str, bytes | None] = {}
         self._reloaded: list[str] = []
         self.since = 0.0
-        # Who else wants to know that a module was loaded once more, or put back.
+        # Called when a module was loaded again, or restored.
         self.at_settling: Callable[[str, Source], object] | None = None
         self.at_forgetting: Callable[[str], object] | None = None
 
     def note(self, name: str, module: object) -> bool:
         """Remember the source of a module that was loaded during the call that began at `since`.
 
-        Return whether it was not loaded from that source but from what was compiled of an older one.
+        Return whether it was loaded from a compiled file of an older source instead.
         """
         source = source_of(module)
         if source is None:
@@ -68,7 +68,7 @@ class Origins:
         return is_old
 
     def settle(self, name: str, source: Source) -> None:
-        """Remember the source that a module was loaded from once more."""
+        """Remember the source that a module was loaded from again."""
         self._marks[name] = source.mark
         self._reloaded.append(name)
         _keep(source)
@@ -76,18 +76,18 @@ class Origins:
             self.at_settling(name, source)
 
     def take_reloaded(self) -> list[str]:
-        """Return the modules that were loaded once more since the last time."""
+        """Return the modules that were loaded again since the last call of this."""
         found, self._reloaded = self._reloaded, []
         return found
 
     def forget(self, name: str) -> None:
-        """Take the module for one whose source has changed."""
+        """Treat the source of the module as changed."""
         self._marks[name] = None
         if self.at_forgetting is not None:
             self.at_forgetting(name)
 
     def changed(self) -> dict[str, Source]:
-        """Return the modules whose file says something else now, with what it says."""
+        """Return the modules whose file has changed, with its new source."""
         found = {}
         for name, mark in list(self._marks.items()):
             source = source_of(_modules.get(name))
@@ -96,7 +96,7 @@ class Origins:
         return found
 
     def is_changed(self, name: str, definition: str = "") -> bool:
-        """Tell whether the file of a module, or a definition in it, says something else than what runs."""
+        """Return whether the file of a module, or a definition in it, differs from the running code."""
         if name not in self._marks:
             return False
         source = source_of(_modules.get(name))
@@ -120,7 +120,7 @@ def _keep(source: Source) -> None:
 
 
 def source_of(module: object) -> Source | None:
-    """Return the source file of a module as it is now, or None where it has none."""
+    """Return the current source file of a module, or None where it has none."""
     file = raw_space(module).get("__file__") if is_module(module) else None
     if type(file) is not str or not file.endswith(".py"):
         return None
@@ -132,9 +132,9 @@ def source_of(module: object) -> Source | None:
 
 
 def is_left_by_a_hook(module: object) -> bool:
-    """Tell whether a module was made by an import hook that is gone, as that of pytest is after its run.
+    """Return whether a module was made by an import hook that is gone, as that of pytest is after its run.
 
-    Such a module cannot be loaded again in its own way: pytest writes each `assert` anew.
+    Such a module cannot be loaded again in its own way: pytest rewrites each `assert`.
     """
     spec, kinds = raw_space(module).get("__spec__"), _modules.get("importlib.abc")
     if type(spec) is not ModuleSpec or not is_module(kinds):
@@ -152,9 +152,9 @@ def _written(file: str) -> float:
 
 
 def _is_compiled_from_older(source: Source) -> bool:
-    """Tell whether the import system takes a compiled file for up to date that is older than the source.
+    """Return whether the import system would accept a compiled file that is older than the source.
 
-    It knows the second and the size of the source: an edit within the same second may escape it.
+    It compares the second and the size of the source: an edit within the same second may escape it.
     """
     try:
         cached = cache_from_source(source.file)
@@ -170,14 +170,14 @@ def _is_compiled_from_older(source: Source) -> bool:
 
 
 def drop_older(source: Source) -> None:
-    """Let the import system not take a compiled file that is older than the source."""
+    """Prevent the import system from using a compiled file that is older than the source."""
     if _is_compiled_from_older(source):
         with suppress(OSError, NotImplementedError):
             _unlink(cache_from_source(source.file))
 
 
 class Graph:
-    """Which of the project's modules import which; files are read when they are asked for."""
+    """The imports between the project's modules. Files are read on demand."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -190,7 +190,7 @@ class Graph:
         return self._sources[name]
 
     def wanted_by(self, name: str) -> list[str]:
-        """Return what a module imports of the project, in the order in which it does."""
+        """Return the project's modules that a module imports, in order."""
         if name not in self._wanted:
             source, package = self._source(name), _package(name, _modules.get(name))
             found = [] if source is None else list(_imports(source.data, package))
@@ -221,14 +221,14 @@ class Graph:
             found |= more
 
     def _mentions(self, name: str, others: set[str]) -> bool:
-        """Tell whether a file has one of the names in it, before it is parsed for the sake of that."""
+        """Return whether a file mentions one of the names, before it is parsed for that."""
         source = self._source(name)
         return source is not None and any(
             other.rpartition(".")[2].encode() in source.data for other in others
         )
 
     def ordered(self, names: set[str]) -> list[str]:
-        """Return the modules, those that others import first."""
+        """Return the modules, imported ones first."""
         done: dict[str, None] = {}
         seen: set[str] = set()
 
@@ -250,7 +250,7 @@ def _package(name: str, module: object) -> str:
 
 
 def _imports(data: bytes, package: str) -> Iterator[str]:
-    """Give the names that a module imports when it is loaded; a file that cannot be read imports nothing."""
+    """Yield the names that a module imports when it is loaded. An unreadable file imports nothing."""
     try:
         waiting: list[ast.AST] = [ast.parse(data)]
     except (SyntaxError, ValueError, RecursionError):

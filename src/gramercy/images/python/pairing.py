@@ -1,4 +1,4 @@
-"""Which code object of an older text became which of a newer one; where that is not sure, none did.
+"""Pair code objects of an older text with those of a newer one. Uncertain ones are not paired.
 
 Code objects are compared by what they do. Their equality in Python covers lines and columns too, so one that
 is equal to the code of a living function proves which text the function came from.
@@ -20,7 +20,7 @@ Shape = tuple[object, ...]
 
 
 class Couple(NamedTuple):
-    """A code object and what it became. `is_unsure`: it is in a function whose own code changed."""
+    """A code object and its successor. `is_unsure`: it is in a function whose own code changed."""
 
     old: CodeType
     new: CodeType
@@ -33,7 +33,7 @@ class Couple(NamedTuple):
 
 
 def inner(code: CodeType) -> list[CodeType]:
-    """Return the code objects that a code object makes functions and classes of."""
+    """Return the code objects that a code object makes into functions and classes."""
     return [each for each in code.co_consts if type(each) is CodeType]
 
 
@@ -65,7 +65,7 @@ def code_of(whole: CodeType, path: Iterable[Definition]) -> CodeType:
     for node in path:
         found = inside(code, node)
         while not any(each.co_name == node.name for each in found):
-            # `def f[T]` has a scope of its own around it.
+            # `def f[T]` has its own scope around it.
             found = [one for each in found if each.co_name.startswith("<generic") for one in inner(each)]
             if not found:
                 raise LookupError(f"there is no code of {node.name} (line {node.lineno})")
@@ -80,7 +80,7 @@ def _constants(code: CodeType) -> list[object]:
 
 
 def shape(code: CodeType) -> Shape:
-    """Return what a code object does, without its place."""
+    """Return the behaviour of a code object, without its place."""
     constants = tuple(
         shape(each) if isinstance(each, CodeType) else (type(each), repr(each)) for each in _constants(code)
     )
@@ -89,7 +89,7 @@ def shape(code: CodeType) -> Shape:
 
 
 def bare(code: CodeType) -> Shape:
-    """Return what a code object does itself, without what the functions in it do."""
+    """Return the behaviour of a code object itself, without that of the functions in it."""
     constants = tuple(0 if type(each) is CodeType else repr(each) for each in _constants(code))
     return (code.co_code, code.co_names, code.co_varnames, code.co_cellvars, constants)
 
@@ -115,12 +115,12 @@ def docstring(code: CodeType) -> str | None:
 
 
 class Pairs:
-    """The couples that were found, and what is to be told of those that were not."""
+    """The pairs that were found, and remarks about the unpaired ones."""
 
     def __init__(self) -> None:
         self.couples: list[Couple] = []
         self.notes: list[tuple[int, str]] = []
-        # A function outside of all others that cannot have its new code, as its cells are others.
+        # A function outside of all others that cannot have its new code, since its cells differ.
         self.is_odd = False
 
     def match(
@@ -132,14 +132,14 @@ class Pairs:
         nested: bool = False,
         alike: bool = False,
     ) -> None:
-        """Pair code objects of one scope; `same`: the scope itself did not change, so that order counts."""
+        """Pair code objects of one scope. `same`: the scope itself did not change, so the order counts."""
         for name in dict.fromkeys(each.co_name for each in left):
             olds = [each for each in left if each.co_name == name]
             news = [each for each in right if each.co_name == name]
             if len(olds) == len(news) and (same or (len(olds) == 1 and name not in _ANONYMOUS)):
                 couples = list(zip(olds, news, strict=True))
             else:
-                # Lambdas may have changed places: only equal ones are surely the same.
+                # Lambdas may have changed places: only equal ones are certainly the same.
                 shapes = [shape(each) for each in news]
                 couples = [
                     (each, news[shapes.index(shape(each))]) for each in olds if shapes.count(shape(each)) == 1
@@ -150,8 +150,8 @@ class Pairs:
     def couple(
         self, a: CodeType, b: CodeType, *, nested: bool = False, same: bool = True, alike: bool = False
     ) -> None:
-        """Pair two code objects and what is in them, as far as a living function can have the new one."""
-        # Where the bytecode of their makers is the same, so are the cells, by whatever names.
+        """Pair two code objects and their inner ones, as far as a living function can have the new one."""
+        # If the bytecode of their makers is the same, so are the cells, under any names.
         is_renamed = alike and len(a.co_freevars) == len(b.co_freevars)
         if (a.co_freevars == b.co_freevars or is_renamed) and (not nested or takes(a) == takes(b)):
             self.couples.append(Couple(a, b, nested and not same))

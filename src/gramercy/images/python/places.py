@@ -1,7 +1,7 @@
-"""Where things are: whose code a module is, the file and line of a definition, and the text of a line.
+"""Places: the owner of a module's code, the file and line of a definition, and the text of a line.
 
-Files are read as plain text, never through a loader of the user's, and nothing is imported. It knows the
-texts of evaluations by their made-up file names.
+Files are read as plain text, never through a loader of the user, and nothing is imported. Texts of
+evaluations are known by their made-up file names.
 """
 
 import ast
@@ -45,9 +45,9 @@ _renew: Callable[[], object] = (
 # Bytes of one file: more is data. Files that are kept as lines: those that the last questions were about.
 _LARGEST = 4 * 1024 * 1024
 _FILES = 16
-# Texts of which the code is kept for the frames of one error.
+# Texts whose code is kept for the frames of one error.
 _VERSIONS = 8
-# Lines of decorators above a class, the longest that are followed.
+# The most lines of decorators above a class that are followed.
 _DECORATORS = 60
 _HERE = __file__.rpartition("/")[0] + "/"
 _OURS = __name__.rpartition(".")[0]
@@ -55,7 +55,7 @@ _STANDARD = sys.stdlib_module_names
 USERS, LIBRARY, STANDARD = range(3)
 # The texts of the evaluations, by file name; `diagnostics` fills it.
 texts: dict[str, list[str]] = {}
-# The older texts that code keeps which an edit could not reach, by the made-up names of their files.
+# Older texts of code that an edit could not reach, by the made-up names of their files.
 asides: dict[str, list[str]] = {}
 # The directory of the project, if there is one.
 project: list[str] = []
@@ -64,12 +64,12 @@ _tiers: dict[str, tuple[int, int]] = {}
 
 
 def is_ours(module: str) -> bool:
-    """Tell whether a module of this name is part of this program."""
+    """Return whether a module of this name is part of this program."""
     return module == _OURS or module.startswith(_OURS + ".")
 
 
 def tier_of(module: str) -> int:
-    """Tell whose code a module is, by its name: the user's, a library's, or Python's."""
+    """Return the owner of a module by its name: the user, a library, or Python."""
     if module == "__main__":
         return USERS
     found = _modules.get(module)
@@ -82,7 +82,7 @@ def tier_of(module: str) -> int:
 
 
 def shown_file(file: str) -> str:
-    """Return the file as it is told: relative to the project where it is inside of it."""
+    """Return the displayed file: relative to the project where it is inside of it."""
     for directory in project:
         if file.startswith(directory + "/") and "/site-packages/" not in file:
             return file[len(directory) + 1 :]
@@ -90,14 +90,14 @@ def shown_file(file: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Split a text where the compiler counts a line: str.splitlines does so at a form feed and U+2028 too."""
+    """Split a text into lines as the compiler does: str.splitlines also splits at a form feed and U+2028."""
     if "\n" not in text and "\r" not in text:
         return [text] if text else []
     return list(_Stream(text, newline=""))
 
 
 def lines_of(file: str) -> list[str]:
-    """Return the lines of a file or of an evaluated text; none where it cannot be read."""
+    """Return the lines of a file or of an evaluated text. Empty where it cannot be read."""
     if file in texts or file in asides:
         return texts[file] if file in texts else asides[file]
     if not file.endswith((".py", ".pyw")):
@@ -121,10 +121,10 @@ def lines_of(file: str) -> list[str]:
 
 
 def running_lines(code: types.CodeType) -> list[str]:
-    """Return the text that code was compiled from: what was loaded, where that is known, or else the file.
+    """Return the text that code was compiled from: the loaded text, where that is known, or else the file.
 
-    A module itself runs while it is loaded, so its text is that of the file. So is that of a function which
-    does not begin where it should: it is called while its module is loaded anew.
+    A module itself runs while it is loaded, so its text is that of the file. The same holds for a function
+    that does not begin where it should: it is called while its module is loaded again.
     """
     current, data = lines_of(code_file(code)), loaded.get(code_file(code))
     if data is None or code_name(code) == "<module>":
@@ -136,7 +136,7 @@ def running_lines(code: types.CodeType) -> list[str]:
 
 
 def text_with(code: types.CodeType) -> bytes | None:
-    """Return the text that has this very code in it, of those that a module was loaded from or took up."""
+    """Return the text that contains this very code, of those that a module was loaded from or applied."""
     file = code_file(code)
     texts_of_file: list[bytes] = [*older.get(file, []), *([loaded[file]] if file in loaded else [])]
     for data in reversed(texts_of_file):
@@ -167,7 +167,7 @@ def line_text(code: types.CodeType, number: int) -> str:
 
 
 def is_known(file: str) -> bool:
-    """Tell whether a file is to be told: not one of ours, and no name that code was compiled under."""
+    """Return whether to show a file: not one of ours, and not a made-up name."""
     return file in texts or not file.startswith(("<", _HERE))
 
 
@@ -191,7 +191,7 @@ def place_of(thing: object) -> tuple[str, int] | None:
 
 
 def written(place: tuple[str, int] | None) -> str:
-    """Write a place as `file:line`; that of an older text by its real file, which readers know."""
+    """Format a place as `file:line`. A place in an older text is shown with its real file."""
     if place is None:
         return ""
     file, line = place
@@ -218,7 +218,7 @@ def _class_place(cls: type) -> tuple[str, int] | None:
 
 
 def _files_of(cls: type, codes: list[types.CodeType]) -> list[str]:
-    """Return where the class may be written: beside its methods, in its module, in what was evaluated."""
+    """Return the files that may contain the class: those of its methods, its module, evaluated texts."""
     home = module_of(cls)
     found = [code_file(code) for code in codes[:1]] or [file_of(_modules.get(home))]
     if found == [""] and (home == "__main__" or tier_of(home) == USERS):
@@ -268,13 +268,13 @@ def _is_decorators(lines: list[str]) -> bool:
 
 
 def parsed(text: str) -> ast.Module | None:
-    """Return the tree of a text, or None where it is no Python."""
+    """Return the tree of a text, or None where it is not Python."""
     found: ast.Module | None = silently(text, "<source>", ast.PyCF_ONLY_AST)
     return found
 
 
 def silently(text: str | bytes, file: str, flags: int) -> Any:
-    """Compile without a warning, which might run a hook of the user's; None where it cannot be compiled."""
+    """Compile without warnings, which might run a hook of the user. None where it cannot be compiled."""
     try:
         with without_warnings():
             return _compile(text, file, "exec", flags, dont_inherit=True)
@@ -284,7 +284,7 @@ def silently(text: str | bytes, file: str, flags: int) -> Any:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep what the compiler warns of to itself: it was told when the text was compiled first."""
+    """Suppress compiler warnings: they were reported when the text was first compiled."""
     space = raw_space(warnings)
     filters = space.get("filters", MISSING)
     space["filters"] = [("ignore", None, Warning, None, 0)]

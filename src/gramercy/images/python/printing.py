@@ -1,7 +1,7 @@
 """Print values with a bound on length, depth and items.
 
-Builtin containers are walked here, so that a list of a million strings costs no more than what is shown; what
-is shown whole reads exactly as `repr`. With `safe` no user code runs.
+Builtin containers are walked here, so that a list of a million strings costs no more than the part that is
+shown. A value that is shown completely reads exactly as `repr`. With `safe` no user code runs.
 """
 
 import enum
@@ -28,11 +28,11 @@ from .shapes import view_of
 
 # Levels of nesting: far below the recursion limit, and deeper than a reader follows.
 _DEEPEST = 40
-# Records inside of records: each level says less about the value that was asked for.
+# Records inside of records: each level says less about the requested value.
 _RECORDS = 3
-# Bits of an integer that is printed at once: its twenty digits are below every limit.
+# Bits of an integer that is printed directly: its twenty digits are below every limit.
 _SMALL = 64
-# Characters that are kept of a value whose own code printed them, and characters of a text that is measured.
+# Characters that are kept of a value printed by its own code, and characters of a text that is measured.
 _KEPT = 200_000
 _MEASURED = 4_000_000
 _repr = repr
@@ -43,7 +43,7 @@ _PLAIN: dict[type, tuple[str, str]] = {
     set: ("{", "}"),
     frozenset: ("frozenset({", "})"),
 }
-# Containers of the standard library: their own code is not run to print them where none of the user's may be.
+# Containers of the standard library. Where user code must not run, they are printed without their own code.
 _STANDARD: dict[type, tuple[str, str]] = {
     OrderedDict: ("OrderedDict({", "})"),
     Counter: ("Counter({", "})"),
@@ -77,7 +77,7 @@ class Printer:
         self._is_safe = safe
         self._containers = _ALL_CONTAINERS if safe else _CONTAINERS
         self._show = outline if safe else show or self._shown
-        # Whether code of the user's was run to print: to print it again might give another text.
+        # Whether user code was run to print: printing again might give another text.
         self._is_foreign = False
         self._items = items
         self._open: set[int] = set()
@@ -85,7 +85,7 @@ class Printer:
         self.cut = False
 
     def text(self, value: object) -> str:
-        """Return the printed value; it ends in an ellipsis where the budget did."""
+        """Return the printed value. It ends in an ellipsis if the budget ran out."""
         whole = self.whole(value)
         if len(whole) > self._limit:
             self.cut = True
@@ -93,14 +93,14 @@ class Printer:
         return whole + "…" if self.is_exhausted else whole
 
     def whole(self, value: object) -> str:
-        """Return all that was printed, which may be more than the limit."""
+        """Return the whole printed text, which may be longer than the limit."""
         self._print(value, 0)
         self._parts = ["".join(self._parts)]
         return self._parts[0]
 
     @property
     def is_exhausted(self) -> bool:
-        """Tell whether the budget came to its end before the value did."""
+        """Return whether the budget ran out before the end of the value."""
         return self.cut and self._left <= 0
 
     def _put(self, text: str) -> None:
@@ -137,7 +137,7 @@ class Printer:
         self._open.discard(id(value))
 
     def _view(self, view: View, depth: int) -> None:
-        """Print a view: its parts are values or views again."""
+        """Print a view. Its parts are values or views again."""
         self._put(view.head)
         for shown, (label, part) in enumerate(view.parts):
             if self._left <= 0 or (self._items is not None and shown >= self._items):
@@ -179,7 +179,7 @@ class Printer:
     def _members(self, value: object, depth: int) -> None:
         base: Any = type(value) if id(type(value)) in _CONTAINERS else container_base(value)
         pairs = base is dict
-        # Each member takes a character at least, so no more are copied than there is room for.
+        # Each member takes at least one character, so only as many are copied as there is room for.
         members = list(islice(dict.items(value) if pairs else base.__iter__(value), self._left + 1))  # type: ignore[arg-type]  # a dict
         for shown, member in enumerate(members):
             if self._left <= 0 or (self._items is not None and shown >= self._items):
@@ -193,7 +193,7 @@ class Printer:
             self._print(member[1] if pairs else member, depth + 1)
 
     def _stop(self, left: int, shown: int) -> None:
-        """End a container before its end, and count what is left where there is room for that."""
+        """End a container early, and count the rest where there is room for that."""
         self.cut = True
         if self._left > 0:
             self._put(f", … {left} more" if shown else f"… {left} more")
@@ -202,7 +202,7 @@ class Printer:
         return self._show(value)
 
     def _shown(self, value: object) -> str:
-        """Print a value in its own way; what it does wrong is told, not raised."""
+        """Print a value in its own way. Its errors are reported, not raised."""
         if type(value) is bytearray and len(value) > self._left:
             self.cut = True
             return _repr(value[: max(self._left, 0)])
@@ -218,7 +218,7 @@ class Printer:
 
 
 class Printed(NamedTuple):
-    """A printed value: what is shown of it, whether that was cut, its length, and the text that is kept.
+    """A printed value: the shown part, whether that was cut, its length, and the kept text.
 
     The length is None where the budget was enough, and 0 where it is not known.
     """
@@ -230,9 +230,9 @@ class Printed(NamedTuple):
 
 
 def printed(value: object, limit: int) -> Printed:
-    """Print a value within a limit; code of its own may run.
+    """Print a value within a limit. Its own code may run.
 
-    Where it has, and there is more, some more is printed and kept: to print it again later might give
+    If it has, and there is more, a further part is printed and kept: printing it again later might give
     another text, and would run that code again.
     """
     if type(value) is int and value.bit_length() <= min(limit, _SMALL):
@@ -255,13 +255,13 @@ def _length(value: object) -> int:
 
 
 def printed_again(value: object, limit: int, show: Show) -> tuple[str, bool]:
-    """Print a value with another way to show what has a way of its own; tell whether it was cut."""
+    """Print a value with another function for values that print themselves. Return whether it was cut."""
     printer = Printer(limit, show=show)
     return printer.whole(value), printer.is_exhausted
 
 
 def outline(value: object) -> str:  # noqa: PLR0911 - one for each kind
-    """Describe a value by its type alone; no code of the user's runs."""
+    """Describe a value by its type alone. No user code runs."""
     kind = type(value)
     if is_class(value):
         return f"<class '{class_name(value)}'>"  # type: ignore[arg-type]  # seen to be one

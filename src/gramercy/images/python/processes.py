@@ -1,7 +1,7 @@
 """Fork this process and reap the copies.
 
-Only copies made here are reaped, so that user code can wait for children of its own; the zygote, which runs
-no user code, adopts and reaps every orphan. Their wait statuses are kept for a while.
+Only copies made here are reaped, so that user code can wait for its own children. The zygote, which runs no
+user code, adopts and reaps every orphan. Their wait statuses are kept for a while.
 """
 
 import os
@@ -27,7 +27,7 @@ _SUBREAPER = 36
 # Wait statuses kept: the parent asks for one right after EOF, so only the latest matter.
 _REMEMBERED = 64
 _interval, _set_interval = sys.getswitchinterval, sys.setswitchinterval
-# Seconds that a woken thread waits while this one looks and forks: longer than both take, and soon over.
+# Seconds that a woken thread waits while this one checks and forks: longer than both take, and soon over.
 _STILL = 0.05
 _ATTEMPTS = 5
 _modules = sys.modules
@@ -45,17 +45,17 @@ class Family:
         self._ended: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._adopts = False
         self._threads = Threads()
-        # Of a copy: how long its fork took.
+        # For a copy: the duration of its fork.
         self.fork_us = 0
-        # Of a copy: what starts the threads again that it does not have.
+        # For a copy: functions that restart the threads that it lacks.
         self.asleep: list[Callable[[], object]] = []
 
     def why_not(self) -> str | None:
-        """Return why this process cannot be copied, or None when it can; empty pools of idle threads."""
+        """Return why this process cannot be copied, or None when it can. Empties idle thread pools."""
         return self._threads.obstacle()
 
     def fork(self, *, is_asked: bool = False) -> int:
-        """Fork; return 0 in the copy. `is_asked` tells that `why_not` was, and nothing has run since."""
+        """Fork. Return 0 in the copy. `is_asked`: `why_not` was called, and nothing has run since."""
         reason = None if is_asked else self.why_not()
         if reason is not None:
             raise CannotForkError(reason)
@@ -75,7 +75,7 @@ class Family:
         return pid
 
     def _begin_as_copy(self, began: float) -> None:
-        # A process group of its own: code that kills its group must not take its checkpoints along.
+        # Its own process group: code that kills its group must not kill its checkpoints.
         with suppress(OSError):
             _setpgid(0, 0)
         self.fork_us = int((_clock() - began) * 1e6)
@@ -88,10 +88,10 @@ class Family:
         self.asleep += [rest.revive for rest in gone if rest.revive is not None]
 
     def _fork_beside_threads(self) -> int:
-        """Fork while all other threads wait; one that is woken now does not run before the fork is made."""
+        """Fork while all other threads wait. A thread that is woken now does not run before the fork."""
         interval = _interval()
         for _attempt in range(_ATTEMPTS):
-            # What waits from now on for its turn waits so long, unless this thread lets go by itself.
+            # A thread that waits for its turn from now on waits this long, unless this thread yields.
             _set_interval(_STILL)
             try:
                 reason = self.why_not()
@@ -104,7 +104,7 @@ class Family:
         raise CannotForkError("threads that wait were woken again and again")
 
     def wake(self) -> None:
-        """Start again, in a copy, the threads that served the process it is a copy of."""
+        """Restart, in a copy, the threads that served the original process."""
         asleep, self.asleep = self.asleep, []
         for revive in asleep:
             with suppress(Exception):  # user code owns these objects, and may have patched threading
@@ -112,18 +112,18 @@ class Family:
 
     def reap(self) -> None:
         """Reap the copies that have ended."""
-        # One system call, however many copies there are.
+        # One system call for any number of copies.
         if self._copies and _any_ended():
             for pid in list(self._copies):
                 self._collect(pid)
 
     def fate(self, pid: int) -> dict[str, object]:
-        """Return the wait status of a child, or that it runs, as far as is known."""
+        """Return the wait status of a child, or that it runs, as far as known."""
         if self._adopts:
             self._collect_all()
         if (pid in self._copies or self._adopts) and self._collect(pid):
             return {"kind": "running"}
-        # The latest first, since pids are recycled. The handler of SIGCHLD may append meanwhile, so a copy.
+        # The latest first, since pids are reused. The handler of SIGCHLD may append meanwhile, so a copy.
         for known, status in reversed(tuple(self._ended)):
             if known == pid and _signaled(status):
                 return {"kind": "signaled", "signal": _signal(status)}
@@ -132,7 +132,7 @@ class Family:
         return {"kind": "unknown"}
 
     def _collect(self, pid: int) -> bool:
-        """Reap a child if it has ended; tell whether it still runs."""
+        """Reap a child if it has ended. Return whether it still runs."""
         try:
             ended, status = _waitpid(pid, _NOHANG)
         except (OSError, OverflowError):
@@ -168,14 +168,14 @@ class Family:
 
 
 def _uninterrupted_fork() -> int:
-    """Fork. Each fork waits until the keeper has counted it, and a signal that comes then breaks it off."""
+    """Fork. Each fork waits until the keeper has counted it, and a signal during that interrupts it."""
     while True:
         with suppress(InterruptedError):
             return _fork()
 
 
 def _any_ended() -> bool:
-    """Tell whether there is a zombie, be it a copy or a child of user code."""
+    """Return whether there is a zombie, either a copy or a child of user code."""
     try:
         return _waitid(_ALL, 0, _LOOK) is not None
     except OSError:
@@ -199,7 +199,7 @@ def _restore_random(dice: object) -> None:
 
 
 def state() -> dict[str, object]:
-    """Return the figures of this process."""
+    """Return the measurements of this process."""
     return {"threads": count(), "heap_bytes": _resident(), "pid": _getpid()}
 
 
@@ -217,7 +217,7 @@ def _resident() -> int:
 def end_all() -> None:
     """End the zygote and, when it leads its session, everything in the session.
 
-    The copies have process groups of their own, and one in an endless loop never reads the EOF.
+    The copies have their own process groups, and one in an endless loop never reads the EOF.
     """
     own = _getpid()
     if os.getsid(0) == own:
@@ -229,14 +229,14 @@ def end_all() -> None:
     _exit(0)
 
 
-# Modules that are loaded when a process is first started in another way than by a fork, and those ways.
+# Modules that are loaded when a process is first started other than by a fork, and those ways.
 SPAWNERS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
 _WAYS = ("spawn", "forkserver")
 _launching: list[None] = []
 
 
 def refuse_session(spawner: ModuleType) -> None:
-    """Let no function of the session be sent to a process that cannot have it: a pool would wait forever."""
+    """Refuse to send functions of the session to a process that lacks them: a pool would wait for ever."""
     popen: Any = vars(spawner).get("Popen")
     reduction: Any = _modules.get("multiprocessing.reduction")
     if popen is None or reduction is None:
@@ -269,7 +269,7 @@ def _sent(_pickler: object, value: object) -> object:
 
 
 def _is_spawned() -> bool:
-    """Tell whether what is sent may go to a process that was not forked."""
+    """Return whether data may be sent to a process that was not forked."""
     process: Any = _modules.get("multiprocessing.process")
     children = getattr(process, "_children", ())
     return bool(_launching) or any(

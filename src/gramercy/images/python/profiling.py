@@ -1,8 +1,8 @@
 """Evaluate and measure: where the time goes, which calls there are, what is allocated where.
 
-Time is sampled by a signal, so that the code runs at nearly its own speed; calls are counted exactly, which
-slows down code with many small ones; allocations are traced, which slows down code that makes many objects.
-The measuring itself is left out of what is told.
+Time is sampled by a signal, so that the code runs at nearly its own speed. Calls are counted exactly, which
+slows down code with many small ones. Allocations are traced, which slows down code that makes many objects.
+The overhead of the measurement is left out.
 """
 
 import _lsprof
@@ -26,23 +26,23 @@ _clock, _processor, _getframe = time.perf_counter, time.process_time, sys._getfr
 _signal, _timer, _getsignal = signal.signal, signal.setitimer, signal.getsignal
 _PROFILE, _VIRTUAL, _IGNORE = signal.SIGPROF, signal.ITIMER_PROF, signal.SIG_IGN
 _HOME = __file__.rpartition("/")[0] + "/"
-# Seconds of processor time between two samples, which most kernels round up to 4 ms, and between two looks at
-# how much memory there is.
+# Seconds of processor time between two samples, which most kernels round up to 4 ms, and between two
+# measurements of the memory.
 _INTERVAL, _SELDOM = 0.001, 0.02
 # Frames of one sample: below that a recursion repeats itself.
 _DEEPEST = 200
-# Frames of an allocation that are kept, to find the line of the user's that led to it.
+# Frames of an allocation that are kept, to find the user's line that led to it.
 _TRACED = 6
 # Rows of lines and of functions in an answer.
 _ROWS = 40
-# A closer look at the heap is taken when it has grown so much since the last, and when that look took at most
-# this part of the time since.
+# The heap is examined when it has grown this much since the last examination, and when that took at most this
+# part of the time since.
 _GROWN, _EFFORT = 1.2, 0.3
 Line = tuple[str, int]
 
 
 class Probe:
-    """One measurement: what the code took in all, and the parts of it."""
+    """One measurement: the totals of the code, and the parts."""
 
     name = "time"
 
@@ -52,7 +52,7 @@ class Probe:
         self._collections = 0
 
     def around(self, work: Callable[[], None]) -> None:
-        """Do the work and measure it, also where it fails."""
+        """Run the work and measure it, also where it fails."""
         before = state()["heap_bytes"]
         gc.callbacks.append(self._on_collection)
         self.begin()
@@ -76,7 +76,7 @@ class Probe:
         """Start to measure."""
 
     def end(self) -> None:
-        """Stop, and put what was found with the facts."""
+        """Stop, and add the findings to the facts."""
 
     def _on_collection(self, phase: str, _info: object) -> None:
         if phase == "start":
@@ -87,7 +87,7 @@ class Probe:
 
 
 class Samples(Probe):
-    """Where the processor time goes, by line and by function, from samples of the main thread."""
+    """The processor time by line and by function, from samples of the main thread."""
 
     interval = _INTERVAL
 
@@ -107,7 +107,7 @@ class Samples(Probe):
         _timer(_VIRTUAL, self.interval, self.interval)
 
     def end(self) -> None:
-        """Stop the timer; a signal on its way must not meet the default action, which ends the process."""
+        """Stop the timer. A pending signal must not meet the default action, which ends the process."""
         _timer(_VIRTUAL, 0)
         _signal(_PROFILE, _IGNORE)
         if self._before is not None:
@@ -115,7 +115,7 @@ class Samples(Probe):
         self.facts.update(samples=self._count, lines=self._line_rows(), functions=self._function_rows())
 
     def sample(self, _number: int, frame: FrameType | None) -> None:
-        """Note where the code is."""
+        """Note the current place of the code."""
         if frame is None or frame.f_code.co_filename.startswith(_HOME):
             return  # values are being printed
         self._count += 1
@@ -172,7 +172,7 @@ class Calls(Probe):
         found = [entry for entry in entries if _is_theirs(entry.code)]
         rows = {entry.code: [entry.callcount, entry.inlinetime, entry.totaltime] for entry in found}
         for entry in entries:
-            # What this program calls itself, to print values, is not the code's.
+            # Calls of this program itself, to print values, do not count.
             for call in () if _is_theirs(entry.code) else entry.calls or ():
                 if type(call.code) is str and call.code in rows:
                     counts = (call.callcount, call.inlinetime, call.totaltime)
@@ -188,7 +188,7 @@ def _call_row(code: CodeType | str, count: float, own: float, total: float) -> R
 
 
 class Allocations(Samples):
-    """What is allocated: the most at a time, by line near that, and what is still held afterwards."""
+    """Allocations: the peak, by line near that, and the memory still held afterwards."""
 
     name = "allocation"
     interval = _SELDOM
@@ -201,7 +201,7 @@ class Allocations(Samples):
         self._looked, self._effort = 0.0, 0.0
 
     def begin(self) -> None:
-        """Trace from now on; a tracing of the user's goes on afterwards."""
+        """Start tracing. The user's own tracing continues afterwards."""
         self._is_ours = not _tracemalloc.is_tracing()
         if self._is_ours:
             _tracemalloc.start(_TRACED)
@@ -211,11 +211,11 @@ class Allocations(Samples):
         super().begin()
 
     def sample(self, number: int, frame: FrameType | None) -> None:
-        """Look at the heap where it has grown: the trace alone only knows what is left at the end."""
+        """Examine the heap when it has grown: the trace alone only knows the rest at the end."""
         del number, frame
         begun, now = _clock(), _tracemalloc.get_traced_memory()[0] - self._first
         is_due = self._effort <= (begun - self._looked) * _EFFORT
-        # The next signal may come before a long look is over.
+        # The next signal may come before a long examination is over.
         if not self._is_looking and is_due and now > self._largest * _GROWN:
             self._is_looking = True
             self._at_largest, self._largest = _by_line(), now
@@ -250,7 +250,7 @@ class Allocations(Samples):
 
 
 def _by_line() -> dict[Line, int]:
-    """Return the bytes that are held, by the line of the user's that led to each allocation, or any other."""
+    """Return the held bytes, by the user's line that led to each allocation, or any other."""
     found: dict[Line, int] = {}
     for trace in _tracemalloc._get_traces():  # noqa: SLF001 - the module around it loads pickle
         frames = [frame for frame in trace[2] if is_known(frame[0])]
@@ -261,7 +261,7 @@ def _by_line() -> dict[Line, int]:
 
 
 def _largest(counts: dict[Any, Any], *, whole: bool = False) -> list[tuple[Any, Any]]:
-    """Return the largest counts first; of pairs the second, ordered by the first."""
+    """Return the largest counts first. For pairs return the second, ordered by the first."""
     ordered = sorted(counts.items(), key=lambda item: item[1], reverse=True)[:_ROWS]
     return [(key, value[1]) for key, value in ordered] if whole else ordered
 
@@ -297,7 +297,7 @@ PROBES: dict[str, type[Probe]] = {probe.name: probe for probe in (Samples, Calls
 
 
 def profile(session: Session, request: Request) -> Reply:
-    """Evaluate code, and tell what it took and where."""
+    """Evaluate code, and return its cost by place."""
     measure = request.get("measure")
     kind = PROBES.get(measure if type(measure) is str else "time")
     if kind is None or measure not in (None, *PROBES):

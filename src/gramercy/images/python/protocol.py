@@ -1,8 +1,8 @@
-"""The protocol with the parent: command line, connection, frames, hello, ends, and the fields of a request.
+"""The protocol with the parent: command line, connection, frames, hello, ends, and fields of a request.
 
 A frame is four bytes of length, then JSON in UTF-8. Everything called here is bound at start: evaluated code
-may replace `os.write` or `json.dumps`, or close every small descriptor, and the frames stay whole. Light on
-purpose, since the parent waits for the hello. It does not know what an operation does.
+may replace `os.write` or `json.dumps`, or close every small descriptor, and the frames stay intact. The
+module is light on purpose, since the parent waits for the hello. It knows no operations.
 """
 
 import _socket
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the C encoder
 from typing import Any, NamedTuple, NoReturn
 
-# The longest request: a length beyond it is taken for a broken stream.
+# The longest request. A larger length is treated as a broken stream.
 LARGEST = 64 * 1024 * 1024
 # The longest reply: the parent ends a process that announces more.
 LARGEST_REPLY = 16 * 1024 * 1024
-# Bytes of one read: what nearly every request fits, and pieces of a long one.
+# Bytes of one read: nearly every request fits, and a long one comes in pieces.
 _USUAL = 8192
 _CHUNK = 1024 * 1024
 _HEADER = 4
@@ -35,11 +35,11 @@ _RIGHTS = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS)
 # Room for the ends that come with a request: one for a checkpoint, one for a moment, one for an input.
 _ROOM = _socket.CMSG_SPACE(4 * 4)
 _CLOSING, _SILENT = _socket.MSG_CMSG_CLOEXEC, _socket.MSG_NOSIGNAL
-# The kernel limits how many descriptors all processes of a user have on their way together. Other processes
-# may use that up for a moment; the parent waits longer than this.
+# The kernel limits the descriptors in transit of all processes of a user together. Other processes may
+# exhaust that for a moment. The parent waits longer than this.
 _TOO_MANY = errno.ETOOMANYREFS
 _PATIENCE, _PAUSE = 5.0, 0.01
-# Linux 6.5: the parent can have the kernel attach a pidfd of the sender to a message.
+# Linux 6.5: the parent can let the kernel attach a pidfd of the sender to a message.
 _NAMES_SENDERS = 76
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # C
 _lone = re.compile("[\ud800-\udfff]").sub
@@ -71,7 +71,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, skipkeys=True, de
 
 
 def encode(record: dict[str, object]) -> bytes:
-    """Return the record as JSON bytes; a lone surrogate becomes U+FFFD."""
+    """Return the record as JSON bytes. A lone surrogate becomes U+FFFD."""
     text = "".join(_pieces(record, 0)) if callable(_pieces) else _dumps(record)
     try:
         return text.encode()
@@ -80,7 +80,7 @@ def encode(record: dict[str, object]) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, object]:
-    """Return the request in the frame, or raise ValueError saying what is wrong with it."""
+    """Return the request in the frame, or raise ValueError with its fault."""
     try:
         text = body.decode().strip()
         value, end = _scan(text, 0)
@@ -129,9 +129,9 @@ def close_quietly(fd: int) -> None:
 def send_with(
     plug: _socket.socket, frame: bytes, descriptor: int, *, is_needed: bool = True, seconds: float = _PATIENCE
 ) -> int:
-    """Send a frame with a descriptor, if there is one (-1: none); return how many bytes were sent.
+    """Send a frame with a descriptor, if there is one (-1: none). Return the number of sent bytes.
 
-    Where too many are on their way, wait so many seconds; one that is not needed is left out instead.
+    If too many are in transit, wait up to a timeout. A descriptor that is not needed is left out instead.
     """
     rights = [(*_RIGHTS, descriptor.to_bytes(4, sys.byteorder))] if descriptor >= 0 else []
     until = _clock() + seconds
@@ -148,7 +148,7 @@ def send_with(
 
 
 def _names_senders(plug: _socket.socket) -> bool:
-    """Tell whether the kernel itself can tell the parent which process sends."""
+    """Return whether the kernel itself can name the sending process to the parent."""
     try:
         plug.getsockopt(_socket.SOL_SOCKET, _NAMES_SENDERS)
     except OSError:
@@ -162,7 +162,7 @@ class Connection:
     def __init__(self, end: int) -> None:
         self.fd = raise_out_of_reach(end)
         self._plug = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, self.fd)
-        # A default timeout of the user's is not for us.
+        # A default timeout of the user must not apply here.
         self._plug.settimeout(None)
         # Descriptors that came with the frame.
         self.come: list[int] = []
@@ -173,7 +173,7 @@ class Connection:
         self.at_end: Callable[[], object] | None = None
 
     def require(self) -> None:
-        """End the process when it is a copy made by user code, or when the socket is no longer ours."""
+        """End the process if it is a copy made by user code, or if the socket is no longer ours."""
         try:
             if not self._closed and _getpid() == self._owner and _identity(self.fd) == self._mark:
                 return
@@ -189,7 +189,7 @@ class Connection:
             close_quietly(self.fd)
 
     def receive(self) -> bytes:
-        """Wait for the next frame; the end of the stream is the end of the process."""
+        """Wait for the next frame. The end of the stream ends the process."""
         # Nearly always one read brings one whole frame.
         come = self._rest or self._first_part()
         while len(come) < _HEADER:
@@ -203,7 +203,7 @@ class Connection:
         return come[_HEADER:end]
 
     def send(self, record: dict[str, object], *, sure: bool = False) -> None:
-        """Write one frame; a record too large for a frame is answered by an error of its own.
+        """Write one frame. A record too large for a frame is replaced by an error.
 
         `sure`: no user code can have run since the last frame, so the socket is still ours.
         """
@@ -226,7 +226,7 @@ class Connection:
         try:
             handle = _pidfd_open(_getpid()) if _pidfd_open is not None else -1
         except OSError:
-            handle = -1  # no descriptor is left: a newer kernel tells the parent by itself
+            handle = -1  # no descriptor is left: a newer kernel names the sender by itself
         try:
             if send_with(self._plug, frame, handle, is_needed=not _names_senders(self._plug)) != len(frame):
                 _exit(1)
@@ -235,7 +235,7 @@ class Connection:
                 _close(handle)
 
     def _first_part(self) -> bytes:
-        """Read the beginning of a frame, with which descriptors may come; a plain read would drop them."""
+        """Read the beginning of a frame, with its descriptors. A plain read would drop them."""
         try:
             part, found, _, _ = self._plug.recvmsg(_USUAL, _ROOM, _CLOSING)
         except OSError:
@@ -271,13 +271,13 @@ class Connection:
 
 
 class Ends:
-    """Ends of sockets that came from the parent, by the tags of the copies that are to say hello on them."""
+    """Ends of sockets from the parent, by the tags of the copies that will say hello on them."""
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[int, tuple[int, int]]] = {}
 
     def keep(self, request: Request, come: list[int]) -> None:
-        """Keep the ends that came with a request; an evaluation names all that are still wanted."""
+        """Keep the ends that came with a request. An evaluation names all that are still wanted."""
         if "then_fork" in request or "keep_moment" in request:
             self._keep_only((request.get("then_fork"), request.get("keep_moment"), request.get("input")))
         tags = request.get("ends")
@@ -296,12 +296,12 @@ class Ends:
                 close_quietly(fd)
 
     def take(self, tag: object) -> "int | None":
-        """Return the end for a copy, which belongs to the caller now; None where there is none any more."""
+        """Return the end for a copy, which now belongs to the caller. None where there is none any more."""
         fd, mark = self._ends.pop(str(tag), (-1, (0, 0)))
         return fd if fd >= 0 and _is(fd, mark) else None
 
     def has(self, tag: str) -> bool:
-        """Tell whether there is an end for a copy, and user code has not closed it."""
+        """Return whether there is an end for a copy that user code has not closed."""
         fd, mark = self._ends.get(tag, (-1, (0, 0)))
         return fd >= 0 and _is(fd, mark)
 
@@ -323,7 +323,7 @@ def _too_large(size: int) -> dict[str, object]:
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: the type, the message and what the caller may have meant."""
+    """A request that cannot be answered: the type, the message and suggestions for the caller."""
 
     def __init__(self, kind: str, message: str, suggestions: list[str] | None = None) -> None:
         super().__init__(message)
@@ -332,7 +332,7 @@ class RequestError(Exception):
         self.suggestions = suggestions or []
 
     def record(self) -> dict[str, object]:
-        """Return the error as it stands in a reply."""
+        """Return the error for a reply."""
         return {"type": self.kind, "message": self.message, "suggestions": self.suggestions}
 
 
@@ -371,10 +371,10 @@ def count(request: Request, key: str, default: int, most: int) -> int:
 class Options(NamedTuple):
     """The command line.
 
-    `--connection` is the end of a socket pair that leads to the parent. `--path` adds a directory to the
-    import path, `--first` puts one at its beginning; with `--site` the live process has the packages of its
-    environment; `--outside` names a directory that the environment leads to and that is not granted;
-    `--init` is a file to run first; `--reload` says what to do with edited files that modules came from.
+    `--connection` is the end of a socket pair to the parent. `--path` adds a directory to the import path,
+    `--first` puts one at its beginning. With `--site` the live process has the packages of its environment.
+    `--outside` names a directory of the environment that is not granted. `--init` is a file to run first.
+    `--reload` says how to treat edited files of modules.
     """
 
     connection: int
@@ -388,7 +388,7 @@ class Options(NamedTuple):
 
 
 def read_options(arguments: list[str]) -> Options:
-    """Read the command line, or end the program with a message on the log."""
+    """Parse the command line, or end the program with a message on the log."""
     site = False
     told: dict[str, list[str]] = {name: [] for name in _LISTS}
     rest = iter(arguments)
@@ -400,7 +400,7 @@ def read_options(arguments: list[str]) -> Options:
             site = True
         else:
             sys.exit(f"Unknown option {word}. {_USAGE}")
-    # An empty --mirror means no mirror; an empty path would only be noticed at the first import.
+    # An empty --mirror means no mirror. An empty path would only be noticed at the first import.
     empty = any("" in values for name, values in told.items() if name != "--mirror")
     connections = told["--connection"]
     if len(connections) != 1 or not connections[0].isdecimal() or empty:
@@ -413,7 +413,7 @@ def read_options(arguments: list[str]) -> Options:
 
 
 def greet(connection: Connection, role: str, fork_us: int = 0) -> None:
-    """Tell the parent who this is, and of a copy how long its fork took."""
+    """Identify this process to the parent, for a copy with the duration of its fork."""
     connection.introduce(
         {
             "hello": PROTOCOL,

@@ -1,4 +1,4 @@
-"""Tell which values and attributes can be read without running a line of user code.
+"""Decide which values and attributes can be read without running user code.
 
 At the first doubt `DoubtError` is raised, or the answer is no.
 """
@@ -21,9 +21,9 @@ from .anatomy import (
     raw_space,
 )
 
-# Members of a value: to look at more costs more than the checkpoint that it saves.
+# Members of a value: checking more costs more than the checkpoint that it saves.
 _MOST = 100_000
-# Containers inside of a value, each of which costs a call here.
+# Containers inside of a value. Each costs a call here.
 _CONTAINERS = 2000
 _id, _type = id, type
 _VIEWS = kinds(type({}.keys()), type({}.values()), type({}.items()))
@@ -37,14 +37,14 @@ _object_class = object.__dict__["__class__"]
 
 
 class DoubtError(Exception):
-    """It is not certain that nothing of the user's would run."""
+    """It is not certain that no user code would run."""
 
 
 def is_plain(value: object, *, shown: bool = False) -> bool:
-    """Tell whether the value is made of builtin types through and through.
+    """Return whether the value consists of builtin types throughout.
 
-    With `shown` it may also hold what prints itself without code of the user's: functions, classes, modules,
-    instances of classes without a `__repr__` of their own.
+    With `shown` it may also hold values that print without user code: functions, classes, modules, instances
+    of classes without their own `__repr__`.
     """
     if id(type(value)) in _SINGLE:
         return True
@@ -81,17 +81,17 @@ def _parts(thing: Any, *, shown: bool) -> list[Any] | None:
 
 
 def _all_single(part: Any) -> bool:
-    """Tell whether no member needs a look of its own; the loop is in C."""
+    """Return whether no member needs a separate check. The loop is in C."""
     return {*map(_id, map(_type, part))} <= _SINGLE
 
 
 def has_plain_keys(space: dict[Any, object]) -> bool:
-    """Tell whether to look for a plain key compares with no key of the user's."""
+    """Return whether looking up a plain key compares with no key of a user class."""
     return len(space) <= _MOST and (_all_single(space) or is_plain(list(space)))
 
 
 def has_plain_attributes(cls: type) -> bool:
-    """Tell whether instances of the class are read in the way of `object`."""
+    """Return whether attributes of instances are read as those of `object`."""
     return class_attribute(cls, "__getattribute__") is _object_getattribute
 
 
@@ -106,14 +106,14 @@ def _is_printed_by_python(thing: object) -> bool:
 
 
 def _is_ordinary(module: types.ModuleType) -> bool:
-    """Tell whether a module prints as its name and file, by no loader of the user's."""
+    """Return whether a module prints as its name and file, without a loader of the user."""
     space = raw_space(module)
     if not has_plain_keys(space) or type(space.get("__name__")) is not str or "__loader__" not in space:
         return False
     spec = space.get("__spec__")
     if spec is not None:
         return type(spec) is ModuleSpec and type(instance_space(spec).get("origin")) is str
-    # Its repr reads `__file__` then, and what is not in its dictionary comes from its `__getattr__`.
+    # Its repr then reads `__file__`, and a missing name comes from its `__getattr__`.
     is_bare = space["__loader__"] is None and "__spec__" in space and "__getattr__" not in space
     return is_bare and type(space.get("__file__", "")) is str
 
@@ -124,13 +124,13 @@ def has_hook(value: object, *names: str) -> bool:
 
 
 def is_instance(value: object, wanted: object) -> bool:
-    """Tell what `isinstance` tells."""
+    """Return the result of `isinstance`."""
     classes = wanted if type(wanted) is tuple else (wanted,)
     if not all(type(cls) is type for cls in classes):
         raise DoubtError
     if any(base is cls for base in mro_of(type(value)) for cls in classes):
         return True
-    # Only then Python reads `__class__`, which may be a property of the user's.
+    # Only then Python reads `__class__`, which may be a property of the user.
     if class_attribute(type(value), "__class__") is _object_class and has_plain_attributes(type(value)):
         return False
     raise DoubtError

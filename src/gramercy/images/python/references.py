@@ -1,8 +1,8 @@
 """The code that calls a function or uses a variable, read from the byte code of all loaded modules.
 
-A use is exact when names lead to the very object, by name when only an attribute's name is the same. Modules
-are read from the files they were loaded from, so that the bodies of modules and classes count too; what was
-evaluated, from its functions. No code runs.
+A use is exact when names lead to the very object, and by name when only an attribute's name is the same.
+Modules are read from the files they were loaded from, so that the bodies of modules and classes count too.
+Evaluated code is read from its functions. No code runs.
 """
 
 import builtins
@@ -56,9 +56,9 @@ from .session import Reply, Session
 from .words import Page, folded, unwrapped, with_article
 
 _modules = sys.modules
-# Uses in the data of an answer; uses told that are not in the user's code; uses by name; lines of one use.
+# Uses in the data of an answer; shown uses outside of the user's code; uses by name; lines of one use.
 _SHOWN, _OTHERS, _BY_NAME, _LINES = 200, 25, 15, 5
-# Characters of a file name that may be told again and again.
+# Characters of a file name that may be repeated.
 _SHORT = 25
 _CALLABLE = WRAPPERS | kinds(property, functools.cached_property, types.ClassMethodDescriptorType)
 _WRAPPING = WRAPPERS | kinds(
@@ -66,7 +66,7 @@ _WRAPPING = WRAPPERS | kinds(
     functools._lru_cache_wrapper,  # noqa: SLF001 - the type has no public name
     types.MethodType,
 )
-# How something is used; the first of these that a definition does is the one that counts most.
+# The kinds of uses. The first of these in a definition is the most important.
 _WAYS = ("calls", "sets", "reads", "decorates", "imports")
 _NULL_FOLLOWS = sys.version_info >= (3, 13)
 _corpus = Corpus()
@@ -75,7 +75,7 @@ Space = dict[str, object]
 
 
 class Self(NamedTuple):
-    """What the first argument of a method stands for: an instance of the class, or what `super()` gives."""
+    """The meaning of a method's first argument: an instance of the class, or the result of `super()`."""
 
     cls: type
     is_super: bool = False
@@ -105,7 +105,7 @@ def who_references(session: Session, request: Request) -> Reply:
 
 
 class Target:
-    """What is looked for, under all the guises in which it can be met."""
+    """The target of a search, in all its forms."""
 
     def __init__(self, found: Found) -> None:
         self.value, self.leaf = found.value, found.leaf
@@ -115,7 +115,7 @@ class Target:
         self.names = {found.leaf}
         if type(self.inner) is types.FunctionType:
             self.names.add(function_name(self.inner))
-        # Small numbers, texts and None are shared: to be the same object proves nothing.
+        # Small numbers, strings and None are shared: identity proves nothing.
         self._is_common = id(type(self.value)) in ATOMS or type(self.value) is tuple
         self._maker = self.owner if self.leaf in ("__init__", "__new__") else None
         self.is_definition = is_class(self.value) or type(self.inner) is types.FunctionType
@@ -123,7 +123,7 @@ class Target:
             self.names.add(class_name(self._maker).rpartition(".")[2])
 
     def is_met(self, thing: object) -> bool:
-        """Tell whether the thing is the target, or wraps the same function."""
+        """Return whether the thing is the target, or wraps the same function."""
         if thing is MISSING or self._is_common:
             return False
         if thing is self.value or thing is self.inner or (thing is self._maker and thing is not None):
@@ -133,7 +133,7 @@ class Target:
         return False
 
     def is_in(self, names: Names) -> bool:
-        """Tell whether a module may hold it."""
+        """Return whether a module may hold it."""
         return id(self.value) in names.held or id(self.inner) in names.held
 
     def aliases(self, names: Names) -> set[str]:
@@ -142,7 +142,7 @@ class Target:
         return {name for name in found if self.is_met(names.space[name])}
 
     def is_at(self, space: Space, name: object) -> bool:
-        """Tell whether the name in this namespace is the very variable that was asked for."""
+        """Return whether the name in this namespace is the very variable in question."""
         return name == self.leaf and self.home is not MISSING and self._space() is space
 
     def _space(self) -> object:
@@ -160,14 +160,14 @@ class Trace:
         self._target, self._module, self._space, self._aliases = target, module, space, aliases
         self._home = _raw(module)
         self._is_deep = False
-        # What imports in the body of the module mean, also in branches that were not taken.
+        # The meanings of imports in the body of the module, also in branches that were not taken.
         self._imports: Space = {}
         self.hits: list[Hit] = []
 
     def run(self, unit: Unit, cls: object) -> list[Hit]:
-        """Return the uses in the unit; the class is the one whose method or body it is, if any."""
+        """Return the uses in the unit. The class is the one whose method or body it is, if any."""
         self.hits = []
-        # What is inside of the body of a class or module is a unit of its own.
+        # Code inside of the body of a class or module is a separate unit.
         self._is_deep = not unit.is_body
         receiver = _receiver(unit, cls)
         known: Space = {receiver: Self(cls)} if receiver else {}  # type: ignore[arg-type]  # a class
@@ -190,7 +190,7 @@ class Trace:
                 self._walk(part, inner, None)
 
     def _step(self, step: Step, state: "_State") -> str | None:
-        """Take one step; return how the target is used by it, `?` where only its name is."""
+        """Process one step. Return how it uses the target, `?` where only its name matches."""
         kind, name = step.kind, str(step.name)
         if kind == GLOBAL:
             return self._load(name, state)
@@ -241,11 +241,11 @@ class Trace:
             return None
         if before is MISSING or (state.holder is MISSING and type(before) is not Self):
             return "?"
-        # A subclass may have put the target in the place of what the class itself has.
+        # A subclass may have replaced the class's own attribute by the target.
         return "?" if type(before) is Self and _is_below(self._target.owner, before.cls) else None
 
     def _import(self, name: str, state: "_State") -> object:
-        """Find the module that an import statement gives: the last one of the path where names are taken."""
+        """Return the module of an import statement: the last one of the path where names are imported."""
         level, names = [*state.constants, 0, None][:2] if len(state.constants) > 1 else (0, None)
         full = name
         if type(level) is int and level > 0:
@@ -259,7 +259,7 @@ class Trace:
 
 
 class _State:
-    """What is known at one place of a trace."""
+    """The known facts at one place of a trace."""
 
     def __init__(self, known: Space, body: object) -> None:
         self.known, self.body = dict(known), body
@@ -273,7 +273,7 @@ class _State:
         self.constants: list[object] = []
 
     def after(self, step: Step) -> None:
-        """Forget what the step has used up."""
+        """Drop the facts that the step has used."""
         kind = step.kind
         if kind == SET_LOCAL:
             name = str(step.name)
@@ -283,8 +283,8 @@ class _State:
                 self.known.pop(name, None)
         if kind == CONSTANT:
             self.constants = [*self.constants[-1:], step.name]
-        # 1 right after the mark of a call, 2 while the function to be called is being loaded, 3 while it is
-        # loaded from what another call gives, as in `super().name(*rest)`.
+        # 1 right after the mark of a call, 2 while the called function is being loaded, 3 while it is loaded
+        # from the result of another call, as in `super().name(*rest)`.
         if kind in (GLOBAL, LOCAL):
             self.null = 3 if self.null == 1 and step.is_call else 2 if self.null == 1 or step.is_call else 0
         elif kind != ATTRIBUTE:
@@ -299,7 +299,7 @@ class _State:
         self.is_super = self.holder is super or (self.is_super and kind in (GLOBAL, LOCAL))
 
     def _called(self) -> object:
-        """Return what is known of the value of a call: only that of `super()`."""
+        """Return the known value of a call: only that of `super()`."""
         if type(self.holder) is Self and self.holder.is_super:
             return self.holder  # 3.11 has two instructions for a call
         owner = next((each for each in self.known.values() if type(each) is Self), None)
@@ -321,7 +321,7 @@ def _how(step: Step, following: Step | None, state: _State) -> str:
 
 
 def _member(holder: object, name: str) -> object:
-    """Return what an attribute leads to, without any code of the object's."""
+    """Return the target of an attribute, without running code of the object."""
     if holder is MISSING:
         return MISSING
     if type(holder) is Self:
@@ -362,7 +362,7 @@ def _search(session: Session, found: Found, ways: tuple[str, ...]) -> list[Row]:
         for name, module, names in modules
         if target.is_in(names)
     }
-    # A module may be asked for it by a name that another one gave it.
+    # Code may use it through a module by a name that another module gave it.
     inner = id(target.inner)
     renamed = [names.renamed[inner] for _name, _module, names in modules if inner in names.renamed]
     everywhere = target.names.union(*aliases.values(), *renamed)
@@ -403,7 +403,7 @@ def _class_of(unit: Unit, module: str, space: Space) -> object:
 
 
 def _loaded(session: Session) -> Iterator[tuple[str, object, Names]]:
-    """Give every module with its names, once, though some are loaded under two names."""
+    """Yield every module with its names, once, though some are loaded under two names."""
     seen: set[int] = set()
     modules = shelf.modules(session)
     if modules[0].module is not session.main:
@@ -481,7 +481,7 @@ def _add(page: Page, rows: list[Row], others: int, usual: str) -> None:
 
 
 def _add_file(page: Page, file: str, rows: list[Row], usual: str) -> None:
-    """Add the uses in one file; its name is told once where it would be long and frequent."""
+    """Add the uses in one file. Its name is shown once where it would be long and frequent."""
     is_once = len(rows) > 1 and len(file) > _SHORT
     if is_once:
         page.add(f"  in {file}:")

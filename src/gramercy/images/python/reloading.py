@@ -1,8 +1,8 @@
-"""Before code runs: look whether files of loaded modules were edited, take the edits up or tell of them.
+"""Before code runs: check whether files of loaded modules were edited, and apply or report the edits.
 
-One line says what was done and what could not be. An edit that fails is put back; where a statement had begun
-to run, only the parent can do that, with the state that it keeps, and so it is told. An edit that ends the
-process is known to the parent alone, by what `attempts` left for it.
+One line reports what was done and what was not possible. A failed edit is reverted. If a statement had begun
+to run, only the parent can do that, with its kept state, and so it is told. An edit that ends the process is
+known to the parent alone, by the record of `attempts`.
 """
 
 import gc
@@ -22,10 +22,10 @@ from .revision import Revision
 from .statements import DEFINITIONS, Text, bound, first_line
 from .streams import Mirror
 
-# Names, lines and remarks in the line; the rest is counted.
+# Names, lines and remarks in the report. The rest is counted.
 _NAMES, _REMARKS = 12, 6
 _LONGEST = 300
-# The rules of taking up are known to hold for these versions of Python.
+# The rules for applying edits are known to hold for these versions of Python.
 _IS_KNOWN = sys.version_info < (3, 14)
 _OFF, _TELL, _AUTO = "off", "tell", "auto"
 _modules = sys.modules
@@ -37,7 +37,7 @@ _RUNNING: dict[type, tuple[str, str]] = {
 _objects, _collect, _frozen, _unfreeze = gc.get_objects, gc.collect, gc.get_freeze_count, gc.unfreeze
 _frames = sys._current_frames  # noqa: SLF001 - there is no other way
 Living = dict[str, list[FunctionType]]
-# Objects that were frozen before there was code of the user's.
+# Objects that were frozen before there was user code.
 frozen = [0]
 _UNREADABLE = (SyntaxError, IndentationError, TabError)
 
@@ -45,7 +45,7 @@ _UNREADABLE = (SyntaxError, IndentationError, TabError)
 class SpoiledError(Exception):
     """Edited files failed, and the call does not run.
 
-    `marks` has the file that did, where a statement had begun to run: the state before has to come back.
+    `marks` has the failed file if a statement had begun to run: the earlier state has to be restored.
     """
 
     def __init__(self, message: str, marks: dict[str, str], *, interrupted: bool) -> None:
@@ -56,14 +56,14 @@ class SpoiledError(Exception):
 
 
 class Told:
-    """The result of a look, as the reply says it, and whether names may be bound to something else."""
+    """The result of a check for the reply, and whether names may be bound to other values."""
 
     def __init__(self, kind: str = "", line: str = "", *, has_changed: bool = False) -> None:
         self.edits = {kind: line} if line else {}
         self.has_changed = has_changed
 
     def beside(self, others: dict[str, str]) -> "Told":
-        """Add what is said of other files."""
+        """Add the report about other files."""
         self.edits = {**self.edits, **{kind: line for kind, line in others.items() if line}}
         return self
 
@@ -72,13 +72,13 @@ NOTHING = Told()
 
 
 class Reloading:
-    """What one process does with edited files of its modules."""
+    """How one process treats edited files of its modules."""
 
     def __init__(self, mirror: Mirror | None = None) -> None:
         self.mode = _OFF
         self.following = Following()
         self._mirror = mirror
-        # Files that failed in another copy of this process, of which nothing was said yet.
+        # Files that failed in another copy of this process and were not reported yet.
         self._unsaid: list[File] = []
 
     def begin(self, mode: str) -> None:
@@ -94,7 +94,7 @@ class Reloading:
         return self.mode != _OFF
 
     def module_of(self, file: str) -> str:
-        """Return the module that runs the text of a file; nothing where none does."""
+        """Return the module that runs the text of a file. Empty where none does."""
         self.following.settle()
         if self.is_on:
             return next((each.name for each in self.following.files.values() if each.path == file), "")
@@ -102,9 +102,9 @@ class Reloading:
         return next((name for name, each in modules if raw_space(each).get("__file__") == file), "")
 
     def decline(self, marks: dict[str, str], *, is_told: bool) -> None:
-        """Take note of texts that could not be taken up in another copy of this process.
+        """Note texts that could not be applied in another copy of this process.
 
-        What was edited together with such a text waits for it. `is_told` says that the user knows of it.
+        Texts edited together with such a text wait for it. `is_told` means that the user knows of it.
         """
         files = self.following.look()
         faulty = [file for file in files if marks.get(file.path) == mark(file.pending)]
@@ -113,14 +113,14 @@ class Reloading:
             self._unsaid = [] if is_told else faulty
 
     def is_calm(self) -> bool:
-        """Tell, at little cost, whether there is nothing to take up and nothing to say."""
+        """Return, at little cost, whether there is nothing to apply and nothing to report."""
         return not self._unsaid and self.following.is_calm()
 
     def freshen(self, *, may_run: bool, asked: str = "") -> Told:
-        """Take up what was edited since the last time, and tell what was done; raise SpoiledError.
+        """Apply the edits since the last time, and report them. Raise SpoiledError.
 
-        `may_run` says that a state is kept to which a failure can go back, `asked` is a file that the user
-        wants to be taken up now, whatever the mode is.
+        `may_run` means that a state is kept to which a failure can return. `asked` is a file that the user
+        wants to be applied now, in any mode.
         """
         files, following = self.following.look(asked), self.following
         if not files and not following.gone and not self._unsaid:
@@ -154,7 +154,7 @@ class Reloading:
 
 
 def living_functions(paths: set[str]) -> tuple[Living, dict[str, list[str]]]:
-    """Find every function of the files on the heap, and what is under way in their code, by file."""
+    """Find every function of the files on the heap, and the running code of these files, by file."""
     living: Living = {path: [] for path in paths}
     running: dict[str, list[str]] = {path: [] for path in paths}
     for frame in _frames().values():
@@ -165,7 +165,7 @@ def living_functions(paths: set[str]) -> tuple[Living, dict[str, list[str]]]:
                 running[code.co_filename].append(f"a running call of {code.co_qualname} in a thread")
             inner_frame = inner_frame.f_back
     if _frozen() > frozen[0]:
-        # What the user's code has frozen is in no list of the collector.
+        # Objects that user code has frozen are in no list of the collector.
         _unfreeze()
     for each in _objects():
         kind = type(each)
@@ -187,15 +187,15 @@ def _note_running(each: Any, running: dict[str, list[str]]) -> None:
 
 
 class Transaction:
-    """The taking up of all files that changed: all of them, or none."""
+    """The application of all changed files: all of them, or none."""
 
     def __init__(self, renewals: list[Renewal]) -> None:
         self.renewals = renewals
-        # Whether a statement may have run that does more than to bind names.
+        # Whether a statement may have run that does more than bind names.
         self.has_run = False
 
     def run(self) -> None:
-        """Take them up; an exception comes out when all that can be put back has been."""
+        """Apply them. An exception is raised after everything possible has been reverted."""
         living, running = living_functions({each.file.path for each in self.renewals})
         try:
             for each in self.renewals:
@@ -224,7 +224,7 @@ class Transaction:
 
 
 def _ordered(files: list[File]) -> list[File]:
-    """Return the files, those first that others import."""
+    """Return the files, imported ones first."""
     if len(files) == 1:
         return files
     known = {file.name: file for file in files}
@@ -258,7 +258,7 @@ def _refused(files: list[File], why: str) -> Told:
 
 
 def _faulty(why: str, files: list[File]) -> File:
-    """Return the file that an edit failed in, by the place that is told."""
+    """Return the file in which an edit failed, by the place in the message."""
     return next((file for file in files if why.startswith(f"{file.shown}:")), files[-1])
 
 
@@ -267,7 +267,7 @@ def _shown(files: list[File]) -> str:
 
 
 def _told_only(files: list[File], risk: str = "") -> Told:
-    """Tell once of each text which definitions changed; `risk` is a line that would have to run."""
+    """Report the changed definitions once for each text. `risk` is a line that would have to run."""
     parts = []
     for file in [each for each in files if each.told != each.pending]:
         file.told = file.pending
@@ -281,7 +281,7 @@ def _told_only(files: list[File], risk: str = "") -> Told:
 
 
 def _names(file: File) -> list[str]:
-    """Return what differs between the text that runs and the file, as far as that can be told."""
+    """Return the differences between the running text and the file, as far as known."""
     try:
         old, new = Text(file.data, file.path), Text(file.pending or b"", file.path)
         return Revision(file.module, old, new, dict(file.stale)).plan().names()
@@ -295,14 +295,14 @@ def _error(error: BaseException) -> str:
 
 
 def _unreadable(error: Any) -> str:
-    """Say where a text is no Python, or that the comparison has failed."""
+    """Describe the place of a syntax error, or that the comparison has failed."""
     if type(error) not in _UNREADABLE or type(error.filename) is not str:
         return f"the texts cannot be compared ({_error(error)})"
     return f"{shown_file(error.filename)}:{error.lineno}: {type(error).__name__}: {str(error.msg)[:_LONGEST]}"
 
 
 def _place(error: BaseException, files: list[File]) -> str:
-    """Return the innermost line of the edited files that an exception came through."""
+    """Return the innermost line of the edited files that an exception passed through."""
     place, trace = files[-1].shown, error.__traceback__
     paths = {file.path for file in files}
     while trace is not None:
@@ -313,7 +313,7 @@ def _place(error: BaseException, files: list[File]) -> str:
 
 
 def _line(renewals: list[Renewal]) -> str:
-    """Say in one line what was taken up; nothing where only lines have moved."""
+    """Describe the applied edits in one line. Empty where only lines have moved."""
     parts = [part for part in map(_part, renewals) if part]
     return "; ".join(parts)
 
@@ -335,7 +335,7 @@ def _part(renewal: Renewal) -> str:
 
 
 def _changed_names(renewal: Renewal) -> list[str]:
-    """Return the functions that have new code, and what was defined anew; inner ones by the outer one."""
+    """Return the functions with new code, and new definitions. Inner ones are named by the outer one."""
     found = [name.partition(".<locals>")[0] for name in renewal.changed]
     for one in renewal.revision.again:
         if isinstance(one.statement, DEFINITIONS):

@@ -1,7 +1,7 @@
-"""Give living functions and classes what edited files say now, and run only the statements that changed.
+"""Update living functions and classes to edited files, and run only the statements that changed.
 
-Functions are found by their code, wherever they are held. All files are taken up together, or none: what was
-bound is put back after a failure. What a statement did beside binding names cannot be, so the caller learns
+Functions are found by their code, wherever they are held. All files are applied together, or none: after a
+failure the bindings are restored. Other effects of a statement cannot be reverted, so the caller learns
 whether one had begun to run.
 """
 
@@ -34,7 +34,7 @@ from .statements import (
     run_parts,
 )
 
-# Set by the compiler in each class body, and not part of what a statement of it means.
+# Set by the compiler in each class body, and not part of the meaning of a statement.
 _OF_BODIES = {
     *("__module__", "__qualname__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"),
     *("__classdictcell__", "__classdict__"),
@@ -49,7 +49,7 @@ _OWN_REFERENCES = 2
 
 
 class Renewal:
-    """The taking up of one file: what it did, and what there is to say."""
+    """The application of one file: its effects, and the remarks."""
 
     def __init__(self, file: File, revision: Revision, following: Following, attempt: Attempt) -> None:
         self.file, self.revision, self._following = file, revision, following
@@ -66,7 +66,7 @@ class Renewal:
     # Code
 
     def swap(self, living: list[FunctionType]) -> None:
-        """Give every living function its new code; one that cannot have it keeps the old text."""
+        """Give every living function its new code. A function that cannot have it keeps the old text."""
         table: dict[tuple[str, int], list[Couple]] = {}
         for couple in self.revision.pairs.couples:
             table.setdefault((couple.old.co_qualname, couple.old.co_firstlineno), []).append(couple)
@@ -82,7 +82,7 @@ class Renewal:
                 self._set_aside(function)
 
     def _later(self, code: CodeType, new: list[CodeType]) -> Couple | None:
-        """Return what code that stayed old at an earlier edit can become now."""
+        """Return the possible new code of a function that stayed old at an earlier edit."""
         if code.co_filename == self.file.path or self._is_stale(code.co_qualname):
             return None
         again = [each for each in new if each.co_qualname == code.co_qualname]
@@ -133,7 +133,7 @@ class Renewal:
     # Parameters
 
     def sign(self) -> None:
-        """Give functions their new parameters; a default whose expression is the same keeps its object."""
+        """Give functions their new parameters. A default with an unchanged expression keeps its object."""
         for one in self.revision.signatures:
             living = self._held.get(id(one.code), [])
             if living:
@@ -174,7 +174,7 @@ class Renewal:
     # Statements
 
     def remove(self) -> None:
-        """Take away names whose definitions are gone; what the session has bound there stays."""
+        """Remove names whose definitions are gone. Names that the session has bound stay."""
         for cls, name in self.revision.removed:
             if cls is None:
                 self.revision.space.pop(name, None)
@@ -184,7 +184,7 @@ class Renewal:
                 _unbind(cls, name)
 
     def run(self) -> None:
-        """Run the statements that changed, in the order of the file."""
+        """Run the changed statements, in the order of the file."""
         for one in sorted(self.revision.again, key=lambda each: first_line(each.statement)):
             self.ran.append(first_line(one.statement))
             self._attempt.at(self.file, self.ran[-1])
@@ -197,7 +197,7 @@ class Renewal:
             self._move_class(path, node)
 
     def _decorate(self, statement: Any, one: Again, function: FunctionType) -> None:
-        """Apply the decorators to the function that there is: a new one would be registered beside it."""
+        """Apply the decorators to the existing function: a new one would be registered beside it."""
         space, marks = self.revision.space, dict(vars(function))
         self._undo.append(lambda: vars(function).update(marks))
         # The old decorators left these, such as __isabstractmethod__.
@@ -231,8 +231,8 @@ class Renewal:
     def _compiled(self, statement: ast.stmt) -> CodeType:
         """Compile one statement to the same code as in its file.
 
-        Since 3.12 a call through a name that the module imports has code of its own, so the imports stand
-        before it, without being run.
+        Since 3.12 a call through an imported name has special code, so the imports stand before it, without
+        being run.
         """
         new = self.revision.new
         dead: list[ast.stmt] = []
@@ -245,7 +245,7 @@ class Renewal:
         return code
 
     def _in_class(self, statement: ast.stmt, path: Classes) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Run a statement as part of a living class; return the class, its names before and after."""
+        """Run a statement as part of a living class. Return the class, its names before and after."""
         cls, tree = self.revision.living_class(path), statement
         for node in reversed(path):
             fields: dict[str, Any] = {name: [] for name in node._fields}
@@ -264,7 +264,7 @@ class Renewal:
         return cls, known, space
 
     def _move_class(self, path: Classes, node: ast.ClassDef) -> None:
-        """Tell a class on which line it begins now, where it knows that (3.13)."""
+        """Update the first line of a class, where the class knows it (3.13)."""
         try:
             cls = self.revision.living_class((*path, node))
         except CannotChangeError:
@@ -277,7 +277,7 @@ class Renewal:
     # The end
 
     def take_back(self) -> None:
-        """Put every name, code and member back."""
+        """Restore every name, code and member."""
         while self._undo:
             self._undo.pop()()
         space = self.revision.space
@@ -288,7 +288,7 @@ class Renewal:
                 space[name] = value
 
     def finish(self) -> None:
-        """Let other modules and caches know, and keep the text that runs now."""
+        """Notify other modules and caches, and keep the running text."""
         self._rebind_elsewhere()
         self._clear_caches()
         for one in (self._undo, self._before, self._held, self._touched):
@@ -296,14 +296,14 @@ class Renewal:
         self.file.take(self.revision.new.data)
 
     def tell_left(self) -> None:
-        """Tell which functions in use keep the old text; what is only garbage has gone before."""
+        """Report the functions in use that keep the old text. Garbage has been collected before."""
         for alive, line, name in self._left:
             if _is_in_use(alive):
                 self._say(line, f"(old line) a living {name} keeps the old code")
 
     @property
     def leaves(self) -> bool:
-        """Whether functions may be left that keep the old text."""
+        """Whether functions may be left with the old text."""
         return any(alive() is not None for alive, _, _ in self._left)
 
     def _rebind_elsewhere(self) -> None:
@@ -322,17 +322,17 @@ class Renewal:
             Elsewhere(self, other, moved).run()
 
     def _went(self) -> dict[str, tuple[object, object]]:
-        """Return the names that were removed; other modules keep what they imported."""
+        """Return the removed names. Other modules keep their imports."""
         names = [name for cls, name in self.revision.removed if cls is None and name in self._before]
         went = {name: self._before[name] for name in names}
-        # Data may be big, and is not waited for.
+        # Data may be large, and is not kept until its name comes back.
         self.file.gone |= {
             name: old for name, old in went.items() if type(old) is FunctionType or is_class(old)
         }
         return {name: (old, MISSING) for name, old in went.items()}
 
     def _came_back(self) -> dict[str, tuple[object, object]]:
-        """Return the definitions that an earlier edit had removed, and what they are now."""
+        """Return the definitions that an earlier edit had removed, and their new values."""
         space, gone = self.revision.space, self.file.gone
         return {name: (gone.pop(name), space[name]) for name in list(gone) if name in space}
 
@@ -349,7 +349,7 @@ class Renewal:
                 self._say(each.__wrapped__.__code__.co_firstlineno, f"the cache of {name} is cleared")
 
     def _tell_cached(self, function: FunctionType) -> None:
-        """Tell of a cached property that its values stay: they are state of the program's objects."""
+        """Report that the values of a cached property stay: they are state of the program's objects."""
         path, _, name = function.__qualname__.rpartition(".")
         cls: Any = self.revision.space.get(path)
         if is_class(cls) and type(class_space(cls).get(name)).__name__ == "cached_property":
@@ -357,12 +357,12 @@ class Renewal:
             self._say(line, f"objects keep the value of {path}.{name} that they have cached")
 
     def tell_elsewhere(self, path: str, line: int, text: str) -> None:
-        """Note what concerns a line of another file."""
+        """Note a remark about a line of another file."""
         self._say(0, f"{path}:{line} {text}")
 
 
 def _is_in_use(alive: Any) -> bool:
-    """Tell whether the program refers to a function, and not only the journal, which can bind it again."""
+    """Return whether the program refers to a function, and not only the journal, which can bind it again."""
     function = alive()
     if function is None:
         return False

@@ -1,9 +1,9 @@
-"""Tell threads of Python code that wait with nothing in hand, and set up in a copy what they are for.
+"""Recognize idle threads of Python code, and restore their function in a copy.
 
-A copy has only the thread that forks. That is enough where each other thread stands at the one place in code
-known here at which it waits for work: all frames of its stack are compared, its name never. Nothing is done
-to the threads themselves. In the copy a pool starts new threads when it needs them, and a thread that serves
-(the monitor of tqdm, a listener of logging) is started again before code runs there.
+A copy has only the thread that forks. That is enough if each other thread stands at the one known place in
+code at which it waits for work: all frames of its stack are compared, its name never. The threads themselves
+are not changed. In the copy a pool starts new threads when it needs them, and a serving thread (the monitor
+of tqdm, a listener of logging) is restarted before code runs there.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 _frames = sys._current_frames  # noqa: SLF001 - the only way to the stacks of other threads
 _modules, _enumerate, _main = sys.modules, threading.enumerate, threading.main_thread
 _Thread, _Semaphore = threading.Thread, threading.Semaphore
-# How every thread begins; these frames say nothing of what it does.
+# The first frames of every thread. They say nothing about its work.
 _BEGINNING = {getattr(_Thread, name).__code__ for name in ("_bootstrap", "_bootstrap_inner", "run")}
 _CONDITION_WAIT, _EVENT_WAIT = threading.Condition.wait.__code__, threading.Event.wait.__code__
 _QUEUE_GET = queue.Queue.get.__code__
@@ -28,7 +28,7 @@ _RUNTIME_SIZE = 1 << 20
 
 
 class Rest(NamedTuple):
-    """A thread at rest: what to put right in a copy at once, and what to do there before code runs."""
+    """An idle thread: what to fix in a copy at once, and what to do there before code runs."""
 
     task: int
     mend: Callable[[], object]
@@ -36,7 +36,7 @@ class Rest(NamedTuple):
 
 
 class Others(NamedTuple):
-    """The other threads of Python code: those at rest, those that may soon be, and the names of the rest."""
+    """The other threads of Python code: idle ones, those that may soon be, and the names of the rest."""
 
     resting: list[Rest]
     stirring: list[str]
@@ -44,7 +44,7 @@ class Others(NamedTuple):
 
 
 def look() -> Others:
-    """Look at the other threads, without letting them run meanwhile."""
+    """Examine the other threads, without letting them run meanwhile."""
     others = Others([], [], [])
     frames = _frames()
     for thread in _enumerate():
@@ -74,14 +74,14 @@ def stacks() -> list[tuple[threading.Thread, list[tuple[FrameType, int]], bool]]
 
 
 def waits_for_its_turn(syscall: bytes) -> bool:
-    """Tell, by what the system says that it waits in, whether a thread has work and waits to run it."""
+    """Return whether a thread has work and waits to run it, by the system call that it waits in."""
     words = syscall.split()
     # "running" has one word only.
     return len(words) < 3 or 0 <= int(words[1], 16) - _RUNTIME < _RUNTIME_SIZE  # noqa: PLR2004
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """Return the frames of a thread but for those that every thread begins with, the outermost first."""
+    """Return the frames of a thread except for those that every thread begins with, the outermost first."""
     found = []
     while frame is not None:
         found.append(frame)
@@ -93,7 +93,7 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 
 
 def _may_rest(frame: FrameType) -> bool:
-    """Tell whether a thread is one that rests between two pieces of work."""
+    """Return whether a thread is of a kind that is idle between two tasks."""
     stack = _stack(frame)
     return not stack or any(stack[0].f_code is known for known in map(_code, _KINDS))
 
@@ -116,7 +116,7 @@ def _code(kind: tuple[str, str]) -> CodeType | None:
 
 
 def _worker(thread: threading.Thread, stack: list[FrameType]) -> Rest | None:
-    """Judge a thread of an executor: at rest it waits in compiled code for work, and there is none."""
+    """Judge a thread of an executor: an idle one waits in compiled code for work, and there is none."""
     seen = stack[0].f_locals
     executor = seen["executor_reference"]()
     is_idle = len(stack) == 1 and seen.get("work_item") is None and seen["work_queue"].empty()
@@ -126,20 +126,20 @@ def _worker(thread: threading.Thread, stack: list[FrameType]) -> Rest | None:
 
 
 def _empty(executor: Any) -> None:
-    """Let an executor, in a copy, know that it has no threads: it starts new ones for the next work."""
+    """Tell an executor, in a copy, that it has no threads: it starts new ones for the next task."""
     executor._threads.clear()  # noqa: SLF001 - as above
     executor._idle_semaphore = _Semaphore(0)  # noqa: SLF001
 
 
 def _monitor(thread: threading.Thread, stack: list[FrameType]) -> Rest | None:
-    """Judge the monitor of tqdm: at rest it waits for the time of its next look at the bars."""
+    """Judge the monitor of tqdm: an idle one waits for the time of its next check of the bars."""
     if [frame.f_code for frame in stack[1:]] != [_EVENT_WAIT, _CONDITION_WAIT]:
         return None
     return _waiting(thread, stack[-1])
 
 
 def _listener(thread: threading.Thread, stack: list[FrameType]) -> Rest | None:
-    """Judge a listener of logging: at rest it waits for a record, on a queue of this process."""
+    """Judge a listener of logging: an idle one waits for a record, on a queue of this process."""
     wanted = [_code(("logging.handlers", "QueueListener.dequeue"))]
     if isinstance(stack[0].f_locals["self"].queue, queue.Queue):
         wanted += [_QUEUE_GET, _CONDITION_WAIT]
@@ -155,7 +155,7 @@ def _waiting(thread: threading.Thread, frame: FrameType) -> Rest | None:
     waiters = condition._waiters  # noqa: SLF001 - there is no other way
     if waiter not in waiters:
         return None
-    # What waits no longer must not be woken in the place of what does.
+    # A thread that waits no longer must not be woken instead of one that does.
     return Rest(thread.native_id or 0, lambda: waiters.remove(waiter), lambda: revive(thread))
 
 
@@ -167,7 +167,7 @@ def _waiting_in_c(thread: threading.Thread, frame: FrameType) -> Rest | None:
 
 
 def revive(thread: Any) -> None:
-    """Start a thread again that a copy does not have: the same object, so that its owner finds it."""
+    """Restart a thread that a copy lacks: the same object, so that its owner finds it."""
     names = ("_target", "_name", "_args", "_kwargs", "_daemonic")
     function, name, arguments, named, is_daemon = (getattr(thread, each, None) for each in names)
     _Thread.__init__(thread, None, function, name, arguments or (), named, daemon=is_daemon)

@@ -1,6 +1,6 @@
-"""The plan for a file that was edited: which living code gets which new code, and which statements run again.
+"""The plan for an edited file: which living code gets which new code, and which statements run again.
 
-Nothing is changed here, and no code of the user's runs. What a living class or function cannot become is
+Nothing is changed here, and no user code runs. A change that a living class or function cannot make is
 refused for that definition alone, with a reason that names the line.
 """
 
@@ -32,7 +32,7 @@ from .statements import (
 
 Classes = tuple[ast.ClassDef, ...]
 _PLAIN = (type, abc.ABCMeta)
-# What a default or a value can be made of so that its evaluation leaves nothing behind.
+# The nodes of a default or a value whose evaluation has no side effects.
 _STILL = (
     *(
         ast.Constant,
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 
 class Again(NamedTuple):
-    """A statement that runs; `code` is that of the function whose decorators are applied to it again."""
+    """A statement to run. `code` is that of the function to which decorators are applied again."""
 
     statement: ast.stmt
     classes: Classes
@@ -83,7 +83,7 @@ class Revision:
 
     def __init__(self, module: Any, old: Text, new: Text, stale: dict[str, bytes]) -> None:
         self.module = module
-        # Classes that stayed as they were at an earlier edit, with the text that made them.
+        # Classes that stayed as they were at an earlier edit, with their text.
         self.stale = stale
         self.space = raw_space(module) if is_module(module) else {}
         self.old, self.new = old, new
@@ -93,11 +93,11 @@ class Revision:
         self.signatures: list[Signature] = []
         self.refused: dict[str, str] = {}
         self.notes: list[tuple[int, str]] = []
-        # Classes that are there before and after, for their first line.
+        # Classes that exist before and after, for their first line.
         self.classes: list[tuple[Classes, ast.ClassDef]] = []
 
     def say(self, line: int, text: str) -> None:
-        """Note what is not as a new process would have it."""
+        """Note a difference from a new process."""
         if (line, text) not in self.notes:
             self.notes.append((line, text))
 
@@ -115,7 +115,7 @@ class Revision:
         return self
 
     def names(self) -> list[str]:
-        """Return the definitions and variables that changed, for who is only told."""
+        """Return the changed definitions and variables, for a report only."""
         couples = [each for each in self.pairs.couples if each.is_function]
         changed = [old.co_qualname for old, new, _ in couples if shape(old) != shape(new)]
         found = [name.partition(".<locals>")[0] for name in changed]
@@ -126,7 +126,7 @@ class Revision:
         return list(dict.fromkeys(name for name in found if not name.startswith("<")))
 
     def risk(self) -> int | None:
-        """Return the first line whose running may leave more behind than names; None where there is none."""
+        """Return the first line with possible effects beyond names. None where there is none."""
         lines = [first_line(one.statement) for one in self.again if not _is_harmless(one.statement)]
         lines += [first_line(one.new) for one in self.signatures if not _is_still_function(one.new)]
         return min(lines, default=None)
@@ -144,7 +144,7 @@ class Revision:
             self._plan_bodies(s, t)
 
     def _plan_stale(self, t: ast.ClassDef, *, is_same: bool) -> None:
-        """Leave a class alone that is of an older text, until its text is that one again."""
+        """Leave a class of an older text alone, until its text is that one again."""
         if self.new.of(t) == self.stale[t.name]:
             del self.stale[t.name]
         elif not is_same:
@@ -162,7 +162,7 @@ class Revision:
                 self.stale[t.name] = self.old.of(s)
 
     def _plan_bodies(self, s: ast.stmt, t: ast.stmt) -> None:
-        """Plan for a statement that differs in function bodies at most."""
+        """Plan for a statement that differs at most in function bodies."""
         pairs, size = self.pairs, len(self.pairs.couples)
         pairs.is_odd = False
         self._tell_unseen(s, t)
@@ -196,7 +196,7 @@ class Revision:
             self.say(first_line(t), f"the decorators of {t.name} did not run again: they saw the old {what}")
 
     def _tell_unseen(self, s: ast.stmt, t: ast.stmt) -> None:
-        """Tell what decorators may have read of a function beside its parameters."""
+        """Report what decorators may have read of a function beside its parameters."""
         if not isinstance(s, FUNCTIONS) or not isinstance(t, FUNCTIONS) or self._is_same(s, t):
             return
         if ast.get_docstring(s) != ast.get_docstring(t):
@@ -205,7 +205,7 @@ class Revision:
             self._tell_seen(t, "kind")
 
     def living_class(self, path: Classes) -> Any:
-        """Return the class that a definition made; refuse where its name means something else."""
+        """Return the class of a definition. Refuse where its name means something else."""
         holder: dict[str, Any] = self.space
         cls: Any = None
         for node in path:
@@ -253,7 +253,7 @@ class Revision:
                 self.pairs.match(inside(olds, s), inside(news, t))
 
     def _is_other(self, s: Function, t: Function, here: Place) -> bool:
-        """Tell whether more than the body of a method changed, or what it needs of the class around it."""
+        """Return whether more than the body of a method changed, or its needs of the class around it."""
         if self._is_same(s, t):
             return False
         a, b = code_of(self.old.code, (*here.old, s)), code_of(self.new.code, (*here.new, t))
@@ -273,7 +273,7 @@ class Revision:
                 self.say(first_line(each), f"(old line) removed, but what it did is not undone: {told}")
 
     def _tell_readers(self, kept: list[ast.stmt]) -> None:
-        """Tell which statements did not run again though they read what changed."""
+        """Report the statements that did not run again though they read changed names."""
         ran = [one for one in self.again if not one.classes and not isinstance(one.statement, IMPORTS)]
         names = bound([one.statement for one in ran])
         names |= {
@@ -291,7 +291,7 @@ class Revision:
 
 
 def _check_members(cls: Any, t: ast.ClassDef, changed: list[ast.stmt]) -> None:
-    """Refuse a change of what was read when the class was made."""
+    """Refuse a change of values that were read when the class was made."""
     reader = _reader(cls, t)
     for each in changed:
         is_method = isinstance(each, FUNCTIONS) and is_clear(each)
@@ -302,7 +302,7 @@ def _check_members(cls: Any, t: ast.ClassDef, changed: list[ast.stmt]) -> None:
 
 
 def _reader(cls: Any, t: ast.ClassDef) -> str:
-    """Return what reads the body of a class when it is made; nothing where that is Python itself."""
+    """Return the reader of a class body when the class is made. Empty where that is Python itself."""
     meta, space = type(cls), class_space(cls)
     originals = space.get("__orig_bases__", ())
     if type(originals) is tuple and any(type(base) is FunctionType for base in originals):
@@ -325,7 +325,7 @@ def _listed(names: set[str]) -> str:
 
 
 def _is_still(node: ast.AST | None) -> bool:
-    """Tell whether an expression calls nothing by its form."""
+    """Return whether an expression, by its form, calls nothing."""
     if node is None or isinstance(node, ast.Lambda):
         return True
     return isinstance(node, _STILL) and all(map(_is_still, ast.iter_child_nodes(node)))
@@ -340,7 +340,7 @@ def _is_still_function(node: Function) -> bool:
 
 
 def _is_harmless(statement: ast.stmt) -> bool:
-    """Tell whether a statement leaves nothing but names behind, which can be bound to what they were."""
+    """Return whether a statement only binds names, which can be restored."""
     if isinstance(statement, FUNCTIONS):
         return is_clear(statement) and _is_still_function(statement)
     if isinstance(statement, ast.Assign):

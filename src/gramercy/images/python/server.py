@@ -1,4 +1,4 @@
-"""Serve requests one at a time, fork when asked, and set up what the fork was asked for.
+"""Serve requests one at a time, fork on request, and set up the copy for its role.
 
 The zygote never runs user code, so a live process sets up its environment (packages, project, init file)
 right after its fork. Every process ends when its own connection ends.
@@ -102,7 +102,7 @@ _ALARM, _REAL, _DEFAULT = signal.SIGALRM, signal.ITIMER_REAL, signal.SIG_DFL
 # Seconds for .pth files and sitecustomize, and for the init file; the parent waits twice as long.
 _PATIENCE = 5
 _INIT_PATIENCE = 30
-# Bytes of an init file: more is taken for a mistake, and cut off.
+# Bytes of an init file. More is treated as a mistake, and cut off.
 _LARGEST = 16 * 1024 * 1024
 
 
@@ -134,7 +134,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Answer requests until the connection ends; the process ends with it."""
+        """Answer requests until the connection ends. The process ends with it."""
         while True:
             body = self._connection.receive()
             if not self._session.is_undisturbed:
@@ -169,7 +169,7 @@ class Server:
             return
         tag = request.get("then_fork")
         keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
-        # The process is given up, so that its state is not kept.
+        # The process is abandoned, so its state is not kept.
         keeps = keeps and not reply.get("spoiled")
         if keeps:
             # Without other threads of Python code no thread can start between the reply and the fork.
@@ -205,21 +205,21 @@ class Server:
         return work(self._session, request)
 
     def _with_input(self, work: Callable[[Session, Request], Reply], request: Request) -> Reply:
-        """Run code for which a person types, who is asked on the end that came for it."""
+        """Run code for which a person types. It asks them on the end that came with the request."""
         end, console = self._ends.take(request["input"]), self._session.console
         if end is not None:
             console.listen(TypedBytes(end))
         try:
             return work(self._session, request)
         finally:
-            # Before any copy is made: a state that is gone back to must not ask.
+            # Before any copy is made: a restored state must not ask.
             console.hang_up()
 
     def _ping(self, _request: Request) -> Reply:
         return {"ok": True}
 
     def _rehearse_now(self, _request: Request) -> Reply:
-        """Do what every call needs: a state without room for it ends here, and not in a call."""
+        """Do the work that every call needs: a state without memory for it dies here, and not in a call."""
         gc.collect()
         self._rehearse()
         return {"ok": True}
@@ -234,7 +234,7 @@ class Server:
         _exit(0)
 
     def _confine(self, request: Request) -> Reply:
-        """Give up rights; only a copy that is thrown away afterwards may."""
+        """Give up rights. Only a copy that is discarded afterwards may."""
         if self._role != "preview":
             message = f"Only a preview process confines itself; this is a {self._role} process."
             raise RequestError("INVALID-REQUEST", message)
@@ -251,7 +251,7 @@ class Server:
         return {"ok": True, "confined": True, "level": level, "effects_seen": heard}
 
     def _watch_files(self, request: Request) -> Reply | None:
-        """Let the parent hear of changes to files, in this process and all that come from it."""
+        """Let the parent hear of file changes, in this process and all its descendants."""
         if self._role != "zygote":
             raise RequestError("INVALID-REQUEST", "Only the zygote is watched, and all that come from it.")
         call, instructions = request.get("call"), request.get("filter")
@@ -275,10 +275,10 @@ class Server:
         return testing.run_tests(self._session, request, self._tell)
 
     def _tell(self, event: Event) -> None:
-        """Send an event of the request that is under way; a signal must not cut its frame in two."""
+        """Send an event of the running request. A signal must not split its frame."""
         held = _mask(signal.SIG_BLOCK, _EVERY)
         try:
-            # No request has this number, so that a parent which waits for the reply alone passes it over.
+            # No request has this number, so a parent that waits for the reply alone skips it.
             self._connection.send({"id": 0, "ok": True, "event": event})
         finally:
             _mask(signal.SIG_SETMASK, held)
@@ -298,7 +298,7 @@ class Server:
         return {"ok": True, "pid": pid}
 
     def _forked(self, tag: str, *, is_asked: bool = False) -> int:
-        """Fork; return 0 in the copy, whose connection is the end that came for it and for nobody else."""
+        """Fork. Return 0 in the copy. Its connection is the end that the parent sent for this copy alone."""
         end = self._ends.take(tag)
         if end is None:
             raise CannotForkError(_NO_END)
@@ -316,10 +316,11 @@ class Server:
         return pid
 
     def _keep_moment(self, error: BaseException, tag: str) -> Reply:
-        """Keep an exception in a copy, and tell whether there is one; this process lets the exception go.
+        """Keep an exception in a copy, and report whether there is one. This process releases the exception.
 
-        Here, where the exception still is: to hold it until after the reply would let the finalizers of what
-        its frames hold run outside of the guard. The copy goes on to the end of the request, then says hello.
+        It is done here, where the exception still exists: holding it until after the reply would let the
+        finalizers of objects in its frames run outside of the guard. The copy runs to the end of the request,
+        then says hello.
         """
         reason = moments.why_none(error)
         if reason is None:
@@ -346,7 +347,7 @@ class Server:
         try:
             pid = self._forked(tag, is_asked=True)
         except CannotForkError:
-            return  # its end is closed, which tells the parent
+            return  # its end is closed, and the parent notices that
         if pid == 0:
             self._become("checkpoint")
         else:
@@ -359,21 +360,21 @@ class Server:
         at the next one the parent is.
         """
         if _gettrace() is not None or _getprofile() is not None:
-            return  # a tracer of the user's would see code that was never sent
-        # Without the shortcuts: the next evaluation may not be able to take them.
+            return  # a tracer of the user would see code that was never sent
+        # Without the shortcuts: the next evaluation may not be able to use them.
         self._session.unsettle()
-        with suppress(BaseException):  # what user code has broken shows up in the next reply
+        with suppress(BaseException):  # the next reply shows what user code has broken
             encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
     def _become(self, role: str, *, plain: bool = False) -> None:
-        """Set up a copy in its role and say hello; `plain`, without the init file."""
+        """Set up a copy in its role and say hello. `plain` skips the init file."""
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
             self._environment.set_up()
             self._session.begin()
             if not plain:
-                # A process for tests is fresh, and is thrown away before anything is edited.
+                # A process for tests is fresh, and is discarded before anything is edited.
                 self._session.reloading.begin(self._environment.reload)
             show = partial(hook, gallery=self._session.gallery)
             sys.meta_path[:0] = [
@@ -406,7 +407,7 @@ def _internal(error: BaseException) -> Reply:
 
 
 def serve(options: Options, connection: Connection) -> None:
-    """Serve as the zygote until the parent goes."""
+    """Serve as the zygote until the parent disconnects."""
     for directory in options.paths:
         systems.add_path(directory)
     server = Server(options, connection)
@@ -420,7 +421,7 @@ def serve(options: Options, connection: Connection) -> None:
 
 
 class TooSlow(BaseException):
-    """What runs at the start takes too long; nothing in it shall catch this by chance."""
+    """The startup code takes too long. No handler in it should catch this by chance."""
 
 
 @contextmanager
@@ -438,7 +439,7 @@ def _limited(seconds: int) -> Iterator[None]:
 
 
 class Environment:
-    """What the command line says about packages, project and the file to run first."""
+    """The command line's options about packages, project and the file to run first."""
 
     def __init__(self, options: Options) -> None:
         self._first = options.first
@@ -448,15 +449,15 @@ class Environment:
         systems.not_granted.extend(options.outside)
         places.project.extend(options.first[:1])
         if options.site:
-            # With -S it does nothing by itself; what it needs is loaded once, for all live processes.
+            # With -S it does nothing by itself. Its modules are loaded once, for all live processes.
             import site
 
             self._site = site
 
     def set_up(self) -> None:
-        """Take up the packages of the environment, then put the project first.
+        """Add the packages of the environment, then put the project first.
 
-        In this order a sitecustomize of the project does not run, as with `python script.py`; the code of
+        In this order a sitecustomize of the project does not run, as with `python script.py`. The code of
         .pth files and the environment's own sitecustomize do.
         """
         if self._site is not None:
@@ -468,7 +469,7 @@ class Environment:
         sys.path[:0] = [path for path in self._first if path not in sys.path]
 
     def run_init(self, session: Session) -> None:
-        """Run the user's file in `__main__`; what fails in it is told on the log."""
+        """Run the user's file in `__main__`. Its errors go to the log."""
         if self._init is None:
             return
         name = self._init

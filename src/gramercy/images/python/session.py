@@ -1,8 +1,8 @@
 """The state of one image process, and the guarded running of user code in it.
 
-Everything that runs user code goes through `perform`: output captured, signals let through, exceptions turned
-into records, definitions compared. Between evaluations every signal is blocked, so that a handler of the
-user's never runs inside the server. It knows no frames and no forks.
+Everything that runs user code goes through `perform`: output is captured, signals are delivered, exceptions
+become records, definitions are compared. Between evaluations every signal is blocked, so that a user's
+handler never runs inside the server. It knows no frames and no forks.
 """
 
 # The wrappers in `signal` turn 64 numbers into enums, at 100 µs a call.
@@ -46,9 +46,9 @@ _modules = sys.modules
 _real = os.path.realpath
 _clock, _time = time.perf_counter, time.time
 _SELDOM = ("changed", "warnings", "error", "truncated", "effects")
-# A system is loaded anew with all that changed in it.
+# A system is loaded again with all its changes.
 _BRINGS_ITS_OWN = ("load_system", "undo_definitions", "eval_in_frame")
-# Bytes; a reply with outputs of the usual size takes less.
+# Bytes. A reply with outputs of the usual size takes less.
 _BALLAST = 8 * 1024 * 1024
 
 
@@ -74,7 +74,7 @@ class Session:
         self._settled: Reply | None = None
         self.is_undisturbed = False
         self.effects: Callable[[], list[dict[str, object]]] | None = None
-        # What keeps the moment of an error under a tag, and in the copy that it makes the moment itself.
+        # Keeps the moment of an error under a tag. In the copy that it makes, `moment` is the moment itself.
         self.keep: Callable[[BaseException, str], Reply] | None = None
         self.moment: Any = None
 
@@ -94,19 +94,19 @@ class Session:
         return found if is_module(found) else None
 
     def unsettle(self) -> None:
-        """Forget the last figures: this may be another process now, or have other children."""
+        """Discard the last measurements: this may be another process now, or have other children."""
         self._settled = None
         self.is_undisturbed = False
 
     def perform(self, work: Work, module: ModuleType, request: Reply) -> tuple[Reply, Run]:
-        """Run the work as user code and return the common part of the reply; what is empty is left out."""
+        """Run the work as user code and return the common part of the reply. Empty fields are left out."""
         self._load_ballast()
         run = Run(_size(request, "value_limit", 20_000))
         _modules["__main__"] = self.main
         self.warnings.begin(raw_space(module))
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
         self.definitions.origins.since = _time()
-        # Only our own requests have no id; nobody would see what they show.
+        # Only our own requests have no id, and no person sees their displays.
         shown = work if request.get("id") is None else partial(self.gallery.follow, work)
         started = _clock()
         error = self._guarded(shown, run, request)
@@ -139,11 +139,11 @@ class Session:
         return reply, run
 
     def _state(self) -> Reply:
-        """Return the figures of this process: new ones, unless they must be those of the last time."""
+        """Return the measurements of this process: new ones, unless they cannot have changed."""
         if self.is_undisturbed and self._settled is not None:
             return self._settled
         figures = state()
-        # Other threads, and handlers of signals, may change the figures at any time.
+        # Other threads, and handlers of signals, may change the measurements at any time.
         self._settled = figures if figures["threads"] == 1 and self.gate.is_ours else None
         return figures
 
@@ -160,10 +160,10 @@ class Session:
         self._ballast = None
 
     def _guarded(self, work: Work, run: Run, request: Reply) -> Reply | None:
-        """Run the work; handlers of signals may raise at every call and backward jump until they are held.
+        """Run the work. Signal handlers may raise at every call and backward jump until they are blocked.
 
-        Python looks for signals nowhere else, so each handler below is sure to close the gate, and `hold`
-        has done its work even when it raises what a handler of the user's raised.
+        Python checks for signals nowhere else, so each handler below is sure to close the gate, and `hold`
+        has done its work even when it raises the exception of a user's handler.
         """
         gate = self.gate
         try:
@@ -173,7 +173,7 @@ class Session:
             gate.open = False
             error = None
             run.is_cut_short = True
-        # No call here, or a handler of the user's might raise.
+        # No call here: a user's handler might raise in it.
         well = error is None and not run.is_cut_short
         self.is_undisturbed = well and run.pure and self._settled is not None
         if self.is_undisturbed:
@@ -211,7 +211,7 @@ class Session:
         return None
 
     def _freshened(self, run: Run, request: Reply) -> bool:
-        """Take up edited files before code runs; tell whether names may be bound to something else."""
+        """Apply edited files before code runs. Return whether names may be bound to other values."""
         op = request.get("op")
         # The usual answer comes first: this is done before each call.
         is_idle = op != "take_up" and self.reloading.is_calm()
@@ -241,7 +241,7 @@ def _spoiled(error: SpoiledError) -> Reply:
 
 
 class Breakpoint(BaseException):
-    """Stops the code at a breakpoint, past its handlers of errors, so that the moment is kept there."""
+    """Stops the code at a breakpoint, past its error handlers, so that the moment is kept there."""
 
     __module__ = "builtins"
 
@@ -268,7 +268,7 @@ def _cut_short(run: Run) -> Reply:
 
 
 class Gate:
-    """The door between the server and user code."""
+    """The boundary between the server and user code."""
 
     def __init__(self) -> None:
         self.open = False
@@ -281,7 +281,7 @@ class Gate:
             raise KeyboardInterrupt("The evaluation was interrupted.")
 
     def enter(self) -> None:
-        """Let signals through; those held back so far run first, an old SIGINT does nothing."""
+        """Deliver signals. Those blocked so far run first; an old SIGINT does nothing."""
         _signal(_INT, self._on_interrupt)
         if self._depth < _SERVER_DEPTH:
             _setdepth(self._depth)
@@ -289,12 +289,12 @@ class Gate:
         self.open = True
 
     def reopen(self) -> None:
-        """Let signals through once more, after a step that they must not break off."""
+        """Deliver signals again, after a step that they must not interrupt."""
         _mask(_SETMASK, ())
         self.open = True
 
     def leave(self) -> None:
-        """Hold signals back again and take away the hooks that would run in the server."""
+        """Block signals again and remove the hooks that would run in the server."""
         self.open = False
         for step in (self._quiet, self._silence, self._deepen):
             for _attempt in range(3):
@@ -315,7 +315,7 @@ class Gate:
         self._held = _ALL.difference(number for number in _POLITE if _getsignal(number) is _DEFAULT)
         _mask(_SETMASK, self._held)
         _signal(_INT, self._on_interrupt)
-        # A handler of the user's would run as soon as signals are unblocked.
+        # A user's handler would run as soon as signals are unblocked.
         self.is_ours = all(type(_getsignal(number)) is int for number in _ALL if number != _INT)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""How values are shown that are more than their type: records, dates, paths, and arrays of libraries.
+"""The display of values beyond their type: records, dates, paths, and arrays of libraries.
 
-A view is made from slots, dictionaries and fields that were declared; no code of the user's runs, so what
-the class itself would print is not known here. Fields that are declared not to be printed are left out.
+A view is made from slots, dictionaries and declared fields. No user code runs, so the class's own printed
+form is not known here. Fields that are declared not to be printed are left out.
 """
 
 import enum
@@ -31,7 +31,7 @@ _arguments = vars(BaseException)["args"].__get__
 
 
 def view_of(value: object) -> View | None:
-    """Return how to show a value, or None where only its type can be told."""
+    """Return the view of a value, or None where only its type can be shown."""
     if is_class(value) or is_kind(type(value), enum.EnumMeta):
         return None
     return _plain_record(value) or _standard(value) or _record(value) or view_of_array(value)
@@ -48,7 +48,7 @@ def _plain_record(value: Any) -> View | None:
 
 
 def _standard(value: object) -> View | None:
-    """Return the view of a date, a number, a path: classes that are looked up, since none need be loaded."""
+    """Return the view of a date, a number, a path. The classes are looked up, since none need be loaded."""
     kind = type(value)
     reader = _READERS.get(short_name(kind))
     if reader is None or class_name(kind) not in _STANDARD or not is_real(kind):
@@ -64,7 +64,7 @@ def _printed(value: object) -> View:
 
 
 def _time(value: object) -> View | None:
-    """Return the view of a time; the name of its zone may be computed by code of the user's."""
+    """Return the view of a time. User code may compute the name of its zone."""
     zone = type(read(value, "tzinfo"))
     is_known = zone is type(None) or (class_name(zone) == "datetime.timezone" and is_real(zone))
     if not is_known or short_name(type(value)) == "Timestamp":
@@ -96,7 +96,7 @@ def _path(value: object) -> View | None:
 
 
 def _record(value: object) -> View | None:
-    """Return the view of an instance whose class declares its fields, or which a mapper has made."""
+    """Return the view of an instance whose class declares its fields, or that a mapper has made."""
     kind = type(value)
     if class_name(kind) in _SECRETS:
         return View(f"{qualified_name(kind)}('**********')")

@@ -1,7 +1,7 @@
 """Write argument lists as `inspect.signature` would, without asking the object.
 
-Code objects, defaults and text signatures are read through C slots. A signature that was stored by hand
-counts only where it is one of `inspect.Signature` itself. No code of the user's runs.
+Code objects, defaults and text signatures are read through C slots. A signature that was stored by hand is
+used only if its type is `inspect.Signature` itself. No user code runs.
 """
 
 import ast
@@ -37,13 +37,13 @@ from .places import lines_of, parsed, place_of
 from .printing import preview, shorten
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
-# Wrappers around a function; a chain of more may be a circle.
+# Wrappers around a function. A longer chain may be circular.
 _UNWRAPPED = 10
 # Characters of a default and of an annotation; levels of brackets in one.
 _DEFAULT, _ANNOTATION, _NESTED = 60, 200, 8
 # Characters of a whole list: the longest that people write by hand have some 2,000.
 _LONGEST = 4000
-# Lines of the longest head of a function that is read for its annotations.
+# Lines of the longest function head that is read for its annotations.
 _HEAD = 80
 # Lines of the longest class that is read for them.
 _BODY = 1000
@@ -63,7 +63,7 @@ _overloads: Any = getattr(typing, "_overload_registry", {})
 
 
 class Parameter(NamedTuple):
-    """One parameter; the texts are empty where there is no annotation or default."""
+    """One parameter. The texts are empty where there is no annotation or default."""
 
     name: str
     kind: int
@@ -104,7 +104,7 @@ class Signature(NamedTuple):
         return f"({inside})" + (f" -> {self.returned}" if self.returned else "")
 
     def without_first(self) -> "Signature":
-        """Leave out the argument that a bound method has been given already."""
+        """Remove the argument that a bound method already has."""
         first = self.parameters[:1]
         is_taken = bool(first) and first[0].kind <= _EITHER
         return Signature(self.parameters[1:] if is_taken else self.parameters, self.returned)
@@ -117,7 +117,7 @@ def arglist(thing: object) -> str | None:
 
 
 def signature_of(thing: object, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each kind
-    """Return the signature; as a text where it can only be quoted, None where it is not known."""
+    """Return the signature; a text where it can only be quoted, None where it is not known."""
     if depth > _UNWRAPPED:
         return None
     kind = type(thing)
@@ -185,7 +185,7 @@ def _default(given: dict[str, object], name: str) -> str:
 
 
 def default_text(value: object) -> str:
-    """Write a default; one that is long is cut so that its quotes and brackets stay closed."""
+    """Format a default. A long one is cut so that its quotes and brackets stay closed."""
     text = preview(value, _DEFAULT)
     if not text.endswith("…"):
         return text
@@ -202,7 +202,7 @@ def notes_of(function: types.FunctionType) -> dict[str, str]:
 
 
 def notes_in_source(code: types.CodeType) -> dict[str, str]:
-    """Read the annotations in the head of a function: to compute them would run code."""
+    """Read the annotations in the head of a function: computing them would run code."""
     lines = lines_of(code_file(code))
     first = code.co_firstlineno
     head = lines[first - 1 : first - 1 + _HEAD]
@@ -238,7 +238,7 @@ def _of_class(cls: type, depth: int) -> Any:
     if type(given) is inspect.Signature:
         return _of_given(given)
     if is_kind(cls, enum.EnumMeta) and plain(class_space(cls).get("_member_map_")):
-        # Its metaclass also takes what makes a new enum, which one with members refuses.
+        # Its metaclass also takes the arguments for a new enum, which one with members refuses.
         return Signature([Parameter("value", _EITHER)])
     call = class_attribute(type(cls), "__call__")
     if call is not _TYPE_CALL and type(call) is types.FunctionType:
@@ -293,7 +293,7 @@ def _of_partial_method(thing: Any, depth: int) -> Any:
 
 
 def _narrowed(found: Any, taken: int, given: dict[str, object]) -> Any:
-    """Leave out what a partial has filled in by position; what it gives by name becomes a default."""
+    """Remove the arguments that a partial has filled by position. Those given by name become defaults."""
     if type(found) is not Signature:
         return found
     left: list[Parameter] = []
@@ -342,7 +342,7 @@ def _of_instance(thing: object, depth: int) -> Any:
 
 
 def _from_text(text: str, *, is_bound: bool) -> "Signature | str":
-    """Read the signature that a C function was documented with; `$` marks what it is bound to."""
+    """Parse the documented signature of a C function. `$` marks the bound argument."""
     tree = parsed(f"def f{text.replace('$', '')}: pass")
     node = tree.body[0] if tree is not None else None
     if not isinstance(node, ast.FunctionDef):
@@ -385,7 +385,7 @@ def overloads_of(thing: object) -> list[str]:
 
 
 def annotation_text(note: object, depth: int = 0) -> str:  # noqa: PLR0911 - one for each kind
-    """Write an annotation as it was most likely spelled."""
+    """Format an annotation as it was most likely spelled."""
     if type(note) is str:
         return note[:_ANNOTATION]
     if depth > _NESTED:
@@ -420,7 +420,7 @@ def _generic(note: Any, depth: int) -> str:
 
 
 def _of_typing(note: object, depth: int) -> str:  # noqa: PLR0911 - one for each kind
-    """Write what the module `typing` makes, from its attributes: its own way to print asks the arguments."""
+    """Format a value of `typing` from its attributes: its own printing asks the arguments."""
     if short_name(type(note)) in ("TypeVar", "ParamSpec", "TypeVarTuple"):
         return _variable_name(note)
     space = instance_space(note)

@@ -1,7 +1,7 @@
 """The text of a definition, with its file and line, as far as a file or an evaluation still has it.
 
-Names lead to code objects, and these to lines; the tree of the text says where a definition ends. Where a
-file says something else by now than when it was loaded, that is told. Nothing is run and nothing imported.
+Names lead to code objects, and these to lines. The tree of the text shows where a definition ends. If a file
+has changed since it was loaded, that is reported. Nothing is run and nothing imported.
 """
 
 import ast
@@ -56,7 +56,7 @@ _ROOM = 400
 
 
 class Text(NamedTuple):
-    """The lines of a file that hold a definition, and what is to be said about them."""
+    """The lines of a file that hold a definition, and the remarks about them."""
 
     name: str
     what: str
@@ -89,7 +89,7 @@ def find_definition(session: Session, request: Request) -> Reply:
 
 
 def _meanings(session: Session, name: str, package: str | None) -> list[Found]:
-    """Return what a name means here, or else in each of the user's modules that defines it."""
+    """Return the meanings of a name here, or else in each user module that defines it."""
     try:
         return [resolve(session, name, package)]
     except RequestError:
@@ -110,7 +110,7 @@ def _others(session: Session, name: str, shown: list[Text]) -> str:
 
 
 def _absent(found: Found) -> str:
-    """Say why there is no text."""
+    """Describe why there is no text."""
     value = unwrapped(found.value)
     head = f"{found.name} is {with_article(what_is(found.value, found.owner))}"
     if type(value) is types.FunctionType:
@@ -160,7 +160,7 @@ def _module_text(found: Found, word: str) -> Iterator[Text]:
 
 
 def _functions(value: object) -> list[tuple[str, types.FunctionType]]:
-    """Return the functions that make up a value: one, those of a property, those of a dispatcher."""
+    """Return the functions of a value: one, those of a property, those of a dispatcher."""
     if is_kind(value, property):
         parts = [(f" ({name[1:]}ter)", vars(property)[name].__get__(value)) for name in ("fget", "fset")]
         parts.append((" (deleter)", vars(property)["fdel"].__get__(value)))
@@ -212,7 +212,7 @@ def _function_text(session: Session, name: str, word: str, function: types.Funct
 
 
 def _change(place: tuple[str, int], lines: list[str], code: types.CodeType, node: "ast.AST | None") -> str:
-    """Say how the file differs from what was loaded from it."""
+    """Describe how the file differs from the loaded text."""
     file = shown_file(place[0])
     if node is None:
         return f"{file} has changed since it was loaded, and has no {code_path(code)} any more."
@@ -254,7 +254,7 @@ def _class_text(session: Session, found: Found, word: str) -> list[Text]:
 
 
 def _unparsed(at: Text, lines: list[str]) -> Text:
-    """Take the lines that are indented below the first, of a file that is no Python at the moment."""
+    """Return the lines that are indented below the first, for a file that is currently not valid Python."""
     head = lines[at.first - 1] if at.first <= len(lines) else ""
     margin = len(head) - len(head.lstrip())
     last = at.first
@@ -317,7 +317,7 @@ def _statement(module: object, name: str) -> "tuple[str, ast.AST] | None":
 
 
 def _imported_from(module: object, node: ast.AST, name: str) -> "tuple[object, str] | None":
-    """Return the loaded module, and the name in it, that an import statement takes a name from."""
+    """Return the loaded module, and the name in it, from which an import statement takes a name."""
     if not isinstance(node, ast.ImportFrom):
         return None
     space = module_space(module)
@@ -334,7 +334,7 @@ def _imported_from(module: object, node: ast.AST, name: str) -> "tuple[object, s
 
 
 def _page(shown: list[Text], room: int) -> list[str]:
-    """Return the headline and the text of each, as far as there is room; of the others, their places."""
+    """Return the headline and the text of each, as far as there is room. Of the others, return places."""
     parts: list[str] = []
     heads = sum(len(_headline(each)) + 1 for each in shown)
     room -= heads

@@ -1,6 +1,6 @@
-"""The statements of a source text: what they bind and read, and which of an older text became which.
+"""The statements of a source text: their bindings and reads, and their pairing with an older text.
 
-It compares trees without their places, so that a moved statement is the same one. It runs nothing.
+Trees are compared without their places, so that a moved statement is the same one. Nothing is run.
 """
 
 import ast
@@ -18,7 +18,7 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 # Statements around others that run as a whole.
 BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.With)
 _SCOPES = (*DEFINITIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# Decorators that hand on whatever the function takes and say nothing of its text.
+# Decorators that pass all arguments on and do not depend on the function's text.
 CLEAR = frozenset(
     (
         *("property", "staticmethod", "classmethod", "setter", "getter", "deleter", "lru_cache", "cache"),
@@ -26,28 +26,28 @@ CLEAR = frozenset(
         *("asynccontextmanager", "final"),
     )
 )
-# How much of a tree is compared: all of it; not what runs only when a function is called; of definitions
-# only their names.
+# The compared part of a tree: all of it; without the code that runs only when a function is called; of
+# definitions only their names.
 _WHOLE, _SKELETON, _NAMES = range(3)
 _compile, _parse = compile, ast.parse
 Key = Callable[[ast.stmt], object]
 
 
 class Text:
-    """A source text with its tree and its code; a SyntaxError or ValueError comes out of the making."""
+    """A source text with its tree and its code. The constructor raises SyntaxError or ValueError."""
 
     def __init__(self, data: bytes, file: str) -> None:
         self.data = data
         self.file = file
         with without_warnings():
             self.tree = _parse(data, file)
-            # As a whole: since 3.12 a statement compiled for itself is not the code of its file.
+            # As a whole: since 3.12 a statement compiled by itself differs from the code of its file.
             self.code = _compile(data, file, "exec", dont_inherit=True)
         self._lines = data.splitlines(keepends=True)
         self._known: dict[int, bytes] = {}
 
     def of(self, node: ast.stmt) -> bytes:
-        """Return the text of a statement, for a quick look at what did not change."""
+        """Return the text of a statement, to skip unchanged ones quickly."""
         known = self._known.get(id(node))
         if known is None:
             part = self._lines[first_line(node) - 1 : node.end_lineno]
@@ -85,7 +85,7 @@ def dump(node: object, depth: int = _WHOLE) -> str:
 
 
 def skeleton(node: ast.AST) -> str:
-    """Write a tree without what runs only when a function in it is called."""
+    """Format a tree without the code that runs only when a function in it is called."""
     return dump(node, _SKELETON)
 
 
@@ -98,12 +98,12 @@ def _name_key(node: ast.stmt) -> object:
 
 
 def _moved_key(node: ast.stmt) -> object:
-    """Return the whole of a definition, so that of several of one shape the equal ones are paired first."""
+    """Return a whole definition, so that among several of one shape the equal ones are paired first."""
     return dump(node) if isinstance(node, DEFINITIONS) else None
 
 
 class Pairing:
-    """The pairing of two lists of statements, from what is surely the same to what has only the name."""
+    """The pairing of two lists of statements, from certain pairs to those with only the same name."""
 
     def __init__(self, old: list[ast.stmt], new: list[ast.stmt]) -> None:
         self._old, self._new = old, new
@@ -176,7 +176,7 @@ def bound(statements: Iterable[ast.AST]) -> set[str]:
 
 
 def run_parts(statement: ast.AST) -> Iterator[ast.AST]:
-    """Give what of a statement is run when it is run, not when functions in it are called."""
+    """Yield the parts of a statement that run with it, not when functions in it are called."""
     waiting = [statement]
     while waiting:
         node = waiting.pop()
@@ -203,7 +203,7 @@ def decorators(statement: Definition) -> set[str]:
 
 
 def is_clear(statement: Definition) -> bool:
-    """Tell whether no decorator of a definition has read its parameters or its text."""
+    """Return whether no decorator of a definition has read its parameters or its text."""
     return decorators(statement) <= CLEAR
 
 
@@ -224,5 +224,5 @@ def defaults(arguments: ast.arguments, *, by_name: bool = True) -> list[tuple[st
 
 
 def copied(like: ast.AST, made: Any) -> Any:
-    """Give a node that was made here the place of another one."""
+    """Give a new node the place of another one."""
     return ast.copy_location(made, like)

@@ -1,11 +1,11 @@
-"""Hear from the kernel whether anything changed in the folders of the loaded modules.
+"""Learn from the kernel whether anything changed in the folders of the loaded modules.
 
-It says whether it is worth to look at the files, never what changed. A copy of the process shares the queue
-with the original, and what one reads the other never sees: so each process opens one of its own. Where the
-kernel may not tell, as on a network file system, the answer is always that something may have changed.
+It says whether to check the files, never what changed. A copy of the process shares the queue with the
+original, and an event that one reads is lost for the other: so each process opens its own. Where the kernel
+may not report changes, as on a network file system, the answer is always that something may have changed.
 
 The kernel watches a folder, not its path. So after each change the paths are watched again: another folder
-may stand there by now, as after git has removed one and made it anew.
+may stand there, as after git has removed one and created it again.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from .protocol import raise_out_of_reach
 # Modified, attributes changed, closed after writing, moved, created, deleted, or the folder itself.
 _WATCHED = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 _CHUNK = 1 << 16
-# Folders: a big project has some hundred; each takes about 1 KB of the kernel's memory.
+# Folders: a large project has some hundred. Each takes about 1 KB of kernel memory.
 _MOST = 1_000
-# File systems on which the kernel hears of each change of this machine.
+# File systems on which the kernel reports each change of this machine.
 _HEARD = frozenset(
     ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "zfs", "bcachefs", "jfs", "ramfs")
 )
@@ -38,7 +38,7 @@ class Folders:
         self._inotify = -1
         self._add: Callable[[int, bytes, int], int] = lambda *_: -1
         self._poll: Callable[[int], list[tuple[int, int]]] = lambda _: []
-        # The kind of file that the descriptor leads to, and whether it is sure to lead there still.
+        # The kind of file behind the descriptor, and whether the descriptor certainly still leads there.
         self._mark = ""
         self._is_certain = False
         self._watched: set[str] = set()
@@ -46,7 +46,7 @@ class Folders:
         self._must_look = True
 
     def forget(self) -> None:
-        """Leave the queue to the process that this one was copied from, and look at all files once."""
+        """Leave the queue to the original of this copy, and check all files once."""
         if self._inotify >= 0 and self._is_ours():
             _close(self._inotify)
         self._inotify, self._is_deaf, self._must_look = -1, False, True
@@ -54,7 +54,7 @@ class Folders:
         self._watched.clear()
 
     def add(self, folders: Iterable[str]) -> None:
-        """Watch folders too; the files there are to be looked at once, as they may have changed before."""
+        """Watch more folders. Their files must be checked once, since they may have changed before."""
         new = [each for each in folders if each not in self._watched]
         if not new or self._is_deaf:
             return
@@ -65,24 +65,24 @@ class Folders:
             self._watch(folder)
 
     def doubt(self) -> None:
-        """Note that code of the user's may have run, which can close any descriptor and use its number."""
+        """Note that user code may have run, which can close any descriptor and reuse its number."""
         self._is_certain = False
 
     def is_still(self) -> bool:
-        """Tell whether nothing changed since the last time; the queue is not read, so `stirred` agrees.
+        """Return whether nothing changed since the last check. The queue is not read, so `stirred` agrees.
 
-        This is asked before each call. So it makes one system call, and no exception is raised inside: on
-        the usual way each costs some microseconds.
+        This is called before each call. So it makes one system call, and raises no exception inside: on the
+        usual path each costs some microseconds.
         """
         if self._must_look or self._is_deaf:
             return False
         if not self._is_certain:
             self._is_certain = self._is_ours()
-        # A descriptor that is closed is among what the poll returns.
+        # The poll also returns a closed descriptor.
         return self._is_certain and not self._poll(0)
 
     def stirred(self) -> bool:
-        """Tell whether something may have changed since the last time."""
+        """Return whether something may have changed since the last check."""
         if self._is_deaf:
             return True
         if self._must_look:
@@ -110,7 +110,7 @@ class Folders:
             self._listen(folder)
 
     def _is_ours(self) -> bool:
-        # Not by fstat: queues, timers, counters and the like are all the same file to it.
+        # Not by fstat: it shows queues, timers, counters and the like as the same file.
         return self._mark != "" and _kind(self._inotify) == self._mark
 
     def _start(self) -> None:
@@ -136,7 +136,7 @@ class Folders:
         self._watched.add(folder)
 
     def _listen(self, folder: str) -> None:
-        """Watch the folder that has this path now; where there is none, look each time until there is."""
+        """Watch the folder that has this path now. If there is none, check each time until there is."""
         if self._add(self._inotify, _encode(folder), _WATCHED) >= 0:
             return
         if _errno() in (errno.ENOENT, errno.ENOTDIR):
@@ -146,7 +146,7 @@ class Folders:
 
 
 def _kind(descriptor: int) -> str:
-    """Return what the system says that a descriptor leads to; nothing where there is none."""
+    """Return the system's description of a descriptor. Empty where there is none."""
     try:
         return _link(f"/proc/self/fd/{descriptor}")
     except OSError:
@@ -154,7 +154,7 @@ def _kind(descriptor: int) -> str:
 
 
 def _is_heard(folder: str) -> bool:
-    """Tell whether the file system of a folder is one whose changes the kernel tells of."""
+    """Return whether the kernel reports changes on the file system of a folder."""
     kind, longest = "", -1
     try:
         with _open("/proc/self/mountinfo", "rb") as stream:

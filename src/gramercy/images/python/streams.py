@@ -1,8 +1,8 @@
-"""What evaluated code sees as stdin, stdout and stderr, and the mirror in which the parent reads along.
+"""The stdin, stdout and stderr of evaluated code, and the mirror in which the parent reads along.
 
 The three objects live as long as the process. During an evaluation they keep the first characters, count the
-rest, and copy what is printed to shared memory, which the parent may read at any moment, also after this
-process was killed. At any other time what threads print goes to the log. They know no forms and no replies.
+rest, and copy the output to shared memory. The parent may read that at any moment, even after this process
+was killed. At any other time output of threads goes to the log. They know no forms and no replies.
 """
 
 import _thread
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 # Bytes of the area of each stream and of the header, a page; the parent maps the same.
 AREA = 128 * 1024
 _HEADER = 4096
-# Of each job: a header, the ring that it prints to, and room for its reply.
+# Of each job: a header, the ring for its output, and room for its reply.
 JOBS, RING, ROOM = 4, 128 * 1024, 64 * 1024
 _JOB = _HEADER + RING + ROOM
 _FIRST_JOB = _HEADER + 2 * AREA
 _SIZE = _FIRST_JOB + JOBS * _JOB
-# Its number, whether it is over, the octets of its reply; apart from these, all that it has printed.
+# Its number, whether it is over, the octets of its reply; separately, the total of its output.
 _NUMBER, _STATE, _LENGTH, _WRITTEN = 0, 1, 2, 2
 _RUNS, _OVER = 1, 2
-# The request that wrote last, the octets in each area, the characters of each stream, the octets of what is
-# said of edited files, which follows the counts.
+# The request that wrote last, the octets in each area, the characters of each stream, the octets of the text
+# about edited files, which follows the counts.
 _COUNTS, _ID, _OCTETS, _CHARACTERS, _ATTEMPT = 24, 0, 1, 3, 5
 _NOTHING = bytes(_COUNTS - 4)
 _WORD = 0xFFFFFFFF
@@ -67,22 +67,22 @@ class Area:
         self._at = 0
 
     def add(self, text: str, total: int) -> None:
-        """Write what there is room for; `total` counts the characters so far, also those without room."""
-        # Threads of the user's may write at once, so the position is read only once.
+        """Write as much as there is room for. `total` counts all characters so far."""
+        # Several user threads may write at once, so the position is read only once.
         at = self._at
         if at < AREA:
             octets = _encode(str.__getitem__(text, slice(AREA - at)))
             fitting = len(octets) if len(octets) <= AREA - at else _whole(octets, AREA - at)
             end = at + fitting
             self._memory[at:end] = octets[:fitting]
-            # Once full it stays full: a short character must not follow a longer one that found no room.
+            # Once full it stays full: a short character must not follow a longer one that did not fit.
             self._at = end if fitting == len(octets) else AREA
             self._counts[_OCTETS + self._place] = end
         self._counts[_CHARACTERS + self._place] = total & _WORD
 
 
 class Ring:
-    """Where a job prints to: the latest octets, and how many there were. Only its thread writes."""
+    """The ring for the output of a job: the latest octets, and their total. Only its thread writes."""
 
     room = ROOM
 
@@ -99,7 +99,7 @@ class Ring:
         self._head[_STATE] = _RUNS
 
     def write(self, text: str) -> None:
-        """Write over what is oldest."""
+        """Overwrite the oldest octets."""
         octets = _encode(text)
         total = self._at + len(octets)
         latest = octets[-RING:]
@@ -110,13 +110,13 @@ class Ring:
         self._at = self._written[_WRITTEN] = total
 
     def end(self, reply: bytes) -> None:
-        """Leave the reply and say that it is over."""
+        """Store the reply and mark the job as over."""
         self._reply[: len(reply)] = reply
         self._head[_LENGTH] = len(reply)
         self._head[_STATE] = _OVER
 
 
-# The rings of the jobs that run, by their threads.
+# The rings of the running jobs, by their threads.
 rings: dict[int, Ring] = {}
 
 
@@ -136,21 +136,21 @@ class Mirror:
         return Ring(self._memory, slot % JOBS, number)
 
     def begin(self, number: int) -> None:
-        """Empty both areas and say which request they belong to from now on."""
+        """Empty both areas and set the request that they belong to from now on."""
         self.stdout.begin()
         self.stderr.begin()
         self._memory[4:_COUNTS] = _NOTHING
         self._id[_ID] = number & _WORD
 
     def attempt(self, told: bytes) -> None:
-        """Say what is taken up now, for the parent to read if this process ends; nothing at its end."""
+        """Record the edit that is being applied, for the parent if this process ends. Empty after it."""
         fitting = told if len(told) <= _HEADER - _COUNTS else b""
         self._counts[_ATTEMPT] = 0
         self._memory[_COUNTS : _COUNTS + len(fitting)] = fitting
         self._counts[_ATTEMPT] = len(fitting)
 
     def move(self, fd: int) -> None:
-        """Write to another file from now on; this one stays with the process that this is a copy of."""
+        """Write to another file from now on. This one stays with the original of this copy."""
         _map(self._address, _SHARED | _FIXED, fd)
 
 
@@ -174,14 +174,14 @@ def _encode(text: str) -> bytes:
 
 
 def _whole(octets: bytes, room: int) -> int:
-    """Return the octets of the whole characters that fit."""
+    """Return the octets of the complete characters that fit."""
     while octets[room] & 0xC0 == 0x80:  # noqa: PLR2004 - the mark of an octet inside of a character
         room -= 1
     return room
 
 
 def open_mirror(word: str | None) -> Mirror | None:
-    """Map the descriptor that the command line names and close it; one that is of no use means no mirror."""
+    """Map the descriptor of the command line and close it. An unusable one means no mirror."""
     if word is None:
         return None
     try:
@@ -202,7 +202,7 @@ def _mapped(fd: int) -> Mirror:
 
 
 def _last_shown(line: str) -> str:
-    """Return what a terminal shows of a line that carriage returns have written over."""
+    """Return the text that a terminal shows of a line with carriage returns."""
     shown = ""
     for part in reversed(line.split("\r")):
         shown += part[len(shown) :]
@@ -220,7 +220,7 @@ class CappedText(io.TextIOBase):
         self._parts: list[str] | None = None
         self._room = self._limit = 0
         self._area: Area | None = None
-        # Characters written, and how many of them were written over by others.
+        # Characters written, and how many of them were overwritten.
         self.total = self.hidden = 0
 
     encoding = "utf-8"
@@ -228,14 +228,14 @@ class CappedText(io.TextIOBase):
     line_buffering = True
 
     def begin(self, limit: int, area: Area | None) -> None:
-        """Start keeping what is written, in the area too."""
+        """Start keeping output, in the area too."""
         self.buffer.reset()
         self._parts, self._room, self._limit = [], limit, limit
         self.total = self.hidden = 0
         self._area = area
 
     def end(self) -> str:
-        """Stop keeping and return what was kept."""
+        """Stop keeping and return the kept text."""
         self.buffer.finish()
         parts, self._parts = self._parts, None
         self.leave_mirror()
@@ -246,7 +246,7 @@ class CappedText(io.TextIOBase):
         self._area = None
 
     def write(self, text: str) -> int:
-        """Keep what there is room for and count all of it."""
+        """Keep as much as there is room for and count all of it."""
         if not issubclass(type(text), str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         size = str.__len__(text)
@@ -272,11 +272,11 @@ class CappedText(io.TextIOBase):
         return size
 
     def _fold(self, parts: list[str]) -> None:
-        """Drop what a bar of progress has written over, so that the end of a long one is kept."""
+        """Drop the overwritten text of a progress bar, so that the end of a long one is kept."""
         kept = "".join(parts)
         lines = [line if "\r" not in line else _last_shown(line) for line in kept.split("\n")]
         shown = "\n".join(lines)
-        # Less is not worth the work, which would come again soon.
+        # Less is not worth the work, which would be repeated soon.
         if len(shown) <= self._limit // 2:
             parts[:] = [shown]
             self.hidden += len(kept) - len(shown)
@@ -289,11 +289,11 @@ class CappedText(io.TextIOBase):
             return
 
     def writable(self) -> bool:
-        """Say yes: that is what it is for."""
+        """Return True: it is an output stream."""
         return True
 
     def isatty(self) -> bool:
-        """Say no: it is not a terminal."""
+        """Return False: it is not a terminal."""
         return False
 
     def fileno(self) -> int:
@@ -307,11 +307,11 @@ class CappedText(io.TextIOBase):
         """Stay open: the next evaluation prints here too."""
 
     def reconfigure(self, **_options: object) -> None:
-        """Accept what programs ask of a terminal, and keep UTF-8."""
+        """Accept the settings of a terminal, and keep UTF-8."""
 
 
 class CappedBytes(io.BufferedIOBase):
-    """The binary side of a capped stream: bytes are read as UTF-8, with marks where they are not."""
+    """The binary side of a capped stream: bytes are decoded as UTF-8, with marks for invalid ones."""
 
     def __init__(self, text: CappedText) -> None:
         self._text = text
@@ -319,11 +319,11 @@ class CappedBytes(io.BufferedIOBase):
         self.reset()
 
     def reset(self) -> None:
-        """Forget an unfinished character."""
+        """Drop an unfinished character."""
         self._decode: codecs.IncrementalDecoder | None = None
 
     def finish(self) -> None:
-        """Pass on what is left of an unfinished character."""
+        """Pass on the rest of an unfinished character."""
         if self._decode is not None:
             rest = self._decode.decode(b"", final=True)
             if rest:
@@ -339,7 +339,7 @@ class CappedBytes(io.BufferedIOBase):
         return len(view)
 
     def writable(self) -> bool:
-        """Say yes: that is what it is for."""
+        """Return True: it is an output stream."""
         return True
 
     def fileno(self) -> int:
@@ -363,7 +363,7 @@ class EmptyInput(io.TextIOBase):
         self.buffer = io.BytesIO()
 
     def readable(self) -> bool:
-        """Say yes: the end can be read."""
+        """Return True: the end can be read."""
         return True
 
     def read(self, _size: int | None = -1) -> str:
@@ -389,18 +389,18 @@ class Console:
         self.mirror = mirror
         self._empty = EmptyInput()
         self.stdin: io.TextIOBase = self._empty
-        # What asks a person for lines, while an evaluation runs that may: see `typed`.
+        # Asks a person for lines, while an evaluation runs that may read them: see `typed`.
         self.typed: TypedBytes | None = None
         self.stdout = CappedText(1, "<stdout>")
         self.stderr = CappedText(2, "<stderr>")
 
     def install(self) -> None:
-        """Put the streams back where user code may have put others."""
+        """Restore the streams where user code may have replaced them."""
         sys.stdin, sys.stdout, sys.stderr = self.stdin, self.stdout, self.stderr
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = self.stdin, self.stdout, self.stderr  # type: ignore[misc,assignment]  # final for others
 
     def begin(self, limit: int, number: object) -> None:
-        """Install the streams and start keeping output; that of a request with a number is mirrored."""
+        """Install the streams and start keeping output. That of a request with a number is mirrored."""
         self.install()
         mirror = self.mirror
         if mirror is None or type(number) is not int:
@@ -412,7 +412,7 @@ class Console:
             self.stderr.begin(limit, mirror.stderr)
 
     def listen(self, typed: "TypedBytes") -> None:
-        """Let code read what a person types, until they hang up."""
+        """Let code read the lines that a person types, until `hang_up`."""
         self.typed = typed
         self.stdin = io.TextIOWrapper(io.BufferedReader(typed), "utf-8", "surrogateescape", newline="\n")
 
@@ -423,13 +423,13 @@ class Console:
             typed.hang_up()
 
     def leave_mirror(self) -> None:
-        """Leave the mirror to the process this one is a copy of, until the next request."""
+        """Leave the mirror to the original of this copy, until the next request."""
         rings.clear()
         self.stdout.leave_mirror()
         self.stderr.leave_mirror()
 
     def end(self, reply: dict[str, object], truncated: dict[str, object]) -> None:
-        """Write what was kept, if anything, into the reply, and how much there was where some was cut."""
+        """Write the kept output, if any, into the reply, and the total where some was cut."""
         for stream, key in ((self.stdout, "stdout"), (self.stderr, "stderr")):
             kept = stream.end()
             if kept:

@@ -1,7 +1,7 @@
 """Suites that unittest can run: its own, those of Django, and the examples in documentation.
 
-All of them report to one recorder. Django's runner makes a database for the tests, so that of the developer
-stays as it is.
+All of them report to one recorder. Django's runner makes a database for the tests, so the developer's
+database stays unchanged.
 """
 
 import os
@@ -17,12 +17,12 @@ from .protocol import RequestError
 
 Event = dict[str, object]
 Tell = Callable[[Event], None]
-# Characters of a failure and of an output that are told: the answer shows less of each.
+# Characters of a failure and of an output that are reported: the answer shows less of each.
 LONGEST = 6_000
 OUTPUT = 4_000
-# Read of a file that is looked through for a word.
+# Bytes of a file that are searched for a word.
 _READ = 100_000
-# Files that are looked through for examples.
+# Files that are searched for examples.
 _MOST_FILES = 2_000
 _HOMES = ("tests", "test")
 _MANAGE = "manage.py"
@@ -33,7 +33,7 @@ _getcwd, _listdir, _stat, _unlink = os.getcwd, os.listdir, os.stat, os.unlink
 
 
 class Outcome:
-    """What is said about a run as a whole."""
+    """The remarks about a whole run."""
 
     def __init__(self) -> None:
         self.framework = ""
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and its end: the first frame says where, the last lines say what."""
+    """Return the text, or its beginning and end: the first frame has the place, the last lines the error."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -49,7 +49,7 @@ def cut(text: str, most: int) -> str:
 
 
 def tail(text: str) -> str:
-    """Return the end of what a test printed."""
+    """Return the end of a test's output."""
     if len(text) <= OUTPUT:
         return text
     return f"… [{len(text) - OUTPUT:,} characters before this]\n{text[-OUTPUT:]}"
@@ -64,7 +64,7 @@ def _read(file: str) -> bytes:
 
 
 def holds(file: str, word: bytes) -> bool:
-    """Tell whether a file has a word near its beginning."""
+    """Return whether a file has a word near its beginning."""
     return word in _read(file)
 
 
@@ -84,7 +84,7 @@ def _run_suite(suite: Any, outcome: Outcome, tell: Tell) -> None:
 
 
 def _discovered(loader: Any) -> Any:
-    """Discover as `python -m unittest` does; where that finds nothing, in the usual directories."""
+    """Discover as `python -m unittest` does. If that finds nothing, try the usual directories."""
     suite = loader.discover(".")
     for home in _HOMES:
         if not suite.countTestCases() and _isdir(home):
@@ -93,8 +93,8 @@ def _discovered(loader: Any) -> Any:
 
 
 def _in_directory(loader: Any, directory: str) -> Any:
-    """Discover in a directory; one that is no package is not imported as a part of the project."""
-    # A loader would keep the first directory for all that follow.
+    """Discover in a directory. If it is not a package, it is not imported as a part of the project."""
+    # A loader would keep the first directory for all later ones.
     return loader.discover(
         directory, top_level_dir=None if _isfile(f"{directory}/__init__.py") else directory
     )
@@ -108,7 +108,7 @@ def _loaded(loader: Any, names: list[str]) -> Any:
 
 
 def _dotted(file: str, inner: str = "") -> str:
-    """Return the name by which unittest knows what is `inner` in a file."""
+    """Return unittest's name for an `inner` part of a file."""
     module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
     return ".".join([module, *inner.split("::")] if inner else [module])
 
@@ -120,7 +120,7 @@ def _by_name(loader: Any, name: str) -> Any:
     if _isfile(file):
         return loader.loadTestsFromName(_dotted(file, inner))
     if "." in name:
-        # What was discovered in a directory that is no package is named without it.
+        # Tests discovered in a directory that is not a package are named without it.
         first = name.partition(".")[0]
         sys.path[:0] = [home for home in _HOMES if _isfile(f"{home}/{first}.py")]
         return loader.loadTestsFromName(name)
@@ -132,7 +132,7 @@ def _by_name(loader: Any, name: str) -> Any:
 
 
 def _recorder(tell: Tell) -> Any:  # noqa: C901 - a class, which has to be made here
-    """Return a class of results that tell; unittest is not loaded before a run asks for it."""
+    """Return a class of results that report. unittest is not loaded before a run needs it."""
     import unittest
 
     class Recorder(unittest.TestResult):
@@ -198,7 +198,7 @@ def _django_home() -> str | None:
 
 
 def has_django() -> bool:
-    """Tell whether the project is one of Django's, and Django is there to run its tests."""
+    """Return whether it is a Django project, and Django is installed to run its tests."""
     return _django_home() is not None and find_spec("django") is not None
 
 
@@ -213,7 +213,7 @@ def check_django() -> None:
 
 
 def _enter_django(home: str) -> None:
-    """Let the settings be those that manage.py names, unless the environment names others."""
+    """Use the settings that manage.py names, unless the environment names others."""
     named = _SETTINGS.search(_read(f"{home}/{_MANAGE}"))
     if named is not None:
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", named[1].decode())
@@ -263,7 +263,7 @@ def _telling(runner: Any, outcome: Outcome, tell: Tell) -> Any:
 
 
 def _tell_number(name: str, failed: object, tell: Tell) -> None:
-    """Tell what a runner of the project's own returns: by Django's contract the number of failed tests."""
+    """Report the return value of a project's own runner: by Django's contract the number of failed tests."""
     verdict = "passed" if failed == 0 else "failed" if type(failed) is int else "unknown"
     text = f"TEST_RUNNER of the settings returned {failed!r:.100} as the number of failed tests."
     tell({"kind": "result", "name": name, "outcome": verdict, "text": text})
@@ -313,7 +313,7 @@ def _add_examples(suite: Any, file: str, tell: Tell) -> None:
 
 
 def _example_files(names: list[str]) -> list[str]:
-    """Return the files that are named or lie in directories that are; without names, those of the project."""
+    """Return the named files and those in named directories. Without names, return those of the project."""
     found: list[str] = []
     for name in names or ["."]:
         if _isdir(name):
@@ -324,7 +324,7 @@ def _example_files(names: list[str]) -> list[str]:
 
 
 def _walked(home: str) -> Iterator[str]:
-    """Return the modules in a directory; other files with examples are run where they are named."""
+    """Return the modules in a directory. Other files with examples run only if they are named."""
     count = 0
     for folder, inner, files in os.walk(home):
         inner[:] = sorted(
@@ -337,7 +337,7 @@ def _walked(home: str) -> Iterator[str]:
 
 
 def drop_older_compiled(home: str) -> None:
-    """Let no framework run a compiled file that is older than its source.
+    """Prevent frameworks from running a compiled file that is older than its source.
 
     Python and pytest compare the second and the size only: an edit within the same second may escape them.
     """

@@ -1,7 +1,7 @@
 """Import modules on request, and reload those whose source has changed, in place: all of them or none.
 
-A reload runs the new source in the module itself, as `importlib.reload` does, and never takes a compiled
-file, which knows the second of an edit and no more.
+A reload runs the new source in the module itself, as `importlib.reload` does. It never uses a compiled file,
+which knows only the second of an edit.
 """
 
 import importlib
@@ -28,7 +28,7 @@ _modules = sys.modules
 _exec, _compile = exec, compile
 _unlink, _cached = os.unlink, importlib.util.cache_from_source
 _DEFINED = kinds(types.FunctionType)
-# Names in a note; the rest is counted.
+# Names in a note. The rest is counted.
 _TOLD = 5
 _import = importlib.import_module
 _HOME = __file__.rpartition("/")[0] + "/"
@@ -38,7 +38,7 @@ not_granted: list[str] = []
 
 
 class Reload:
-    """One loading of everything that a system's changed sources concern."""
+    """One reload of everything that depends on a system's changed sources."""
 
     def __init__(self, origins: Origins) -> None:
         self._origins = origins
@@ -47,9 +47,9 @@ class Reload:
         self._passed_over: list[str] = []
 
     def run(self, system: str, *, anew: bool = False) -> None:
-        """Reload what has changed in the system, what it imports, and what imports that.
+        """Reload the changed modules of the system, their imports, and the modules that import them.
 
-        To load it anew is to run it also where it has not changed.
+        With `anew` it runs even if it has not changed.
         """
         changed = self._origins.changed()
         if not changed and not anew:
@@ -85,7 +85,7 @@ class Reload:
         self._origins.settle(name, source)
 
     def _take_back(self) -> None:
-        """Put every module back as it was, marked as not loaded from what its file says now."""
+        """Restore every module, marked as not loaded from the current text of its file."""
         for name, before in self._before.items():
             space = raw_space(_modules.get(name)) if is_module(_modules.get(name)) else {}
             space.clear()
@@ -93,7 +93,7 @@ class Reload:
             self._origins.forget(name)
 
     def notes(self, main: dict[str, object]) -> list[str]:
-        """Say what a reload cannot do: objects keep their classes, other names what they were bound to."""
+        """Describe the limits of a reload: objects keep their classes, other names their values."""
         old, left = self._replaced()
         found = []
         classes = sorted({short_name(value) for value in old.values() if is_class(value)})  # type: ignore[arg-type]  # seen to be classes
@@ -110,7 +110,7 @@ class Reload:
         return found
 
     def _replaced(self) -> tuple[dict[int, object], list[str]]:
-        """Return the functions and classes that others have taken the place of, and the names of the rest."""
+        """Return the replaced functions and classes, and the names of the rest."""
         found, left = {}, []
         for name in self.names:
             now = raw_space(_modules.get(name))
@@ -124,7 +124,7 @@ class Reload:
 
 
 def _compiled(space: dict[str, object], source: Source) -> types.CodeType:
-    """Compile the source by the module's own loader, which may have its own way."""
+    """Compile the source by the module's own loader, which may treat it specially."""
     loader = getattr(space.get("__spec__"), "loader", None)
     make: Any = getattr(loader, "source_to_code", None)
     code: types.CodeType = (make or _compiled_plainly)(source.data, source.file)
@@ -142,9 +142,9 @@ def _listed(names: list[str]) -> str:
 
 
 def add_path(directory: str) -> None:
-    """Put a directory on the import path, and the directories its .pth files name.
+    """Put a directory on the import path, and the directories in its .pth files.
 
-    Lines of code in .pth files are not run: the zygote never runs code of the user's.
+    Lines of code in .pth files are not run: the zygote never runs user code.
     """
     home = Path(directory).absolute()
     _append(home)
@@ -164,7 +164,7 @@ def _append(directory: Path) -> None:
 
 
 class Loading:
-    """One request to load a system, and what came of it."""
+    """One request to load a system, and its result."""
 
     def __init__(self, name: str, session: Session) -> None:
         self.name = name
@@ -175,7 +175,7 @@ class Loading:
         self._reload = Reload(session.definitions.origins)
 
     def run(self, _run: Run) -> None:
-        """Import the module, or load what has changed of it again."""
+        """Import the module, or reload its changed parts."""
         _see_new_files()
         before = set(sys.modules)
         try:
@@ -189,7 +189,7 @@ class Loading:
             raise
 
     def _notes_old(self, names: list[str]) -> bool:
-        """Note the sources of new modules; tell whether one of them came from something older."""
+        """Note the sources of new modules. Return whether one of them came from an older source."""
         own = [name for name in names if is_module(sys.modules[name]) and is_users(sys.modules[name])]
         # A list, not any() of a generator: each module has to be noted.
         found = [self.session.definitions.origins.note(name, sys.modules[name]) for name in own]
@@ -206,7 +206,7 @@ class Loading:
         return _import(known_as)
 
     def tell(self, reply: Reply) -> None:
-        """Add to the reply what was loaded again, and what else there is to know."""
+        """Add the reloaded modules and further remarks to the reply."""
         notes = self._reload.notes(raw_space(self.session.main))
         if self.module_name != self.name.replace("-", "_"):
             notes.insert(0, f"{self.name} is imported as {self.module_name}.")
@@ -217,7 +217,7 @@ class Loading:
 
 
 class FileLoading(Loading):
-    """One request to load a file, as the module that it is on the import path."""
+    """One request to load a file, as its module on the import path."""
 
     def __init__(self, file: str, session: Session) -> None:
         super().__init__(file.rpartition("/")[2].removesuffix(".py"), session)
@@ -225,7 +225,7 @@ class FileLoading(Loading):
         self._file = file
 
     def run(self, _run: Run) -> None:
-        """Import the file, or run it anew in the module that came from it."""
+        """Import the file, or run it again in the module that came from it."""
         _see_new_files()
         loaded = [name for name, module in list(_modules.items()) if self._is_from_here(name, module)]
         if loaded:
@@ -254,7 +254,7 @@ class FileLoading(Loading):
         return self._imported_alone()
 
     def _imported_alone(self) -> ModuleType:
-        """Make a module of a file that no import finds; its name is that of the file."""
+        """Make a module of a file that no import finds. It has the name of the file."""
         spec: Any = importlib.util.spec_from_file_location(self.name, self._file)
         if self.name in _modules:
             raise ImportError(f"{self._file} is not on the import path, and there is another {self.name}")
@@ -283,9 +283,9 @@ def _names_on_path(file: str) -> list[str]:
 
 
 def load_system(session: Session, request: Request) -> Reply:
-    """Import a module, or load it again where its source has changed, and say which version it is.
+    """Import a module, or reload it if its source has changed, and report its version.
 
-    In place of a name there may be the absolute path of a Python file, which is run anew in any case.
+    In place of a name there may be the absolute path of a Python file, which is run again in any case.
     """
     name = text(request, "system").strip()
     if name.startswith("/") and name.endswith(".py"):
@@ -309,14 +309,14 @@ def _load(loading: Loading, request: Request) -> Reply:
 
 
 def _see_new_files() -> None:
-    """Forget directory listings: a file may be younger than the clock of its directory tells."""
+    """Drop cached directory listings: a file may be newer than the clock of its directory shows."""
     for finder in list(sys.path_importer_cache.values()):
         if type(finder) is FileFinder:
             finder.invalidate_caches()
 
 
 def _tell_who_wanted(error: ImportError, name: str) -> None:
-    """Add to the error which module asked for the one that is missing."""
+    """Add the importing module to the error about a missing one."""
     trace, place = error.__traceback__, None
     while trace is not None:
         frame = trace.tb_frame
@@ -328,7 +328,7 @@ def _tell_who_wanted(error: ImportError, name: str) -> None:
 
 
 def _import_name(distribution: str) -> str | None:
-    """Return the module that a distribution of this name brings, where its metadata tells."""
+    """Return the module of a distribution, where its metadata names it."""
     from importlib import metadata
 
     try:
@@ -350,7 +350,7 @@ def _version(name: str, module: object) -> str | None:
     if top in sys.stdlib_module_names:
         return "{}.{}.{}".format(*sys.version_info)
     try:
-        # Loads the e-mail package, among others: 25 ms that a start should not pay.
+        # It loads the e-mail package, among others: 25 ms that a start should not pay.
         from importlib import metadata
 
         try:
@@ -365,7 +365,7 @@ def _version(name: str, module: object) -> str | None:
 
 
 def hint_at_outside(reply: Reply) -> None:
-    """Tell, where a module is not found or kept out, which directories of the environment are not granted."""
+    """If a module is not found or not accessible, list the environment's directories that are not granted."""
     error = reply.get("error")
     if not not_granted or type(error) is not dict or not _may_be_outside(error):
         return
@@ -377,7 +377,7 @@ def hint_at_outside(reply: Reply) -> None:
 
 
 def _may_be_outside(error: dict[str, object]) -> bool:
-    """Tell whether a grant may help: the weaker sandbox shows a file there, and does not let it be read."""
+    """Return whether a grant may help: the weaker sandbox shows a file there, but does not let it be read."""
     kind, message = error.get("type"), str(error.get("message"))
     is_kept_out = kind == "PermissionError" and any(place in message for place in not_granted)
     return kind == "ModuleNotFoundError" or is_kept_out
@@ -392,7 +392,7 @@ def _suggest(reply: Reply, name: str) -> None:
 
 
 def take_up(session: Session, request: Request) -> Reply:
-    """Take up what was edited, or import the file where no module came from it yet."""
+    """Apply the edit, or import the file if no module came from it yet."""
     file = os.path.realpath(text(request, "system"))
     module = session.reloading.module_of(file) if session.reloading.is_on else ""
     if not module:
@@ -406,6 +406,6 @@ def take_up(session: Session, request: Request) -> Reply:
 
 
 def loaded_from(session: Session, request: Request) -> Reply:
-    """Tell which module runs the text of a file, and what happens to an edit of it."""
+    """Return the module that runs the text of a file, and how an edit of it is treated."""
     name = session.reloading.module_of(os.path.realpath(text(request, "file")))
     return {"ok": True, "text": name, "data": {"module": name, "reload": session.reloading.mode}}

@@ -1,7 +1,7 @@
 """Data frames, series and arrays as tables of a bounded size, and the tables of HTML as text.
 
-The libraries write their values themselves, with limits that are chosen here until it fits. Nothing is
-imported: a value of a library that is not loaded cannot be here.
+The libraries format their values themselves, with limits that are reduced here until the text fits. Nothing
+is imported: a value of a library that is not loaded cannot occur.
 """
 
 import re
@@ -12,16 +12,16 @@ from typing import Any
 
 from .anatomy import mro_of, raw_space, short_name
 
-# Characters of a table, and of a line of it: some 800 tokens, and what fits a wide terminal.
+# Characters of a table, and of a line of it: some 800 tokens, and the width of a wide terminal.
 _LARGEST, _WIDEST = 2_600, 118
-# Rows and columns to begin with, and characters of a cell; fewer where the text is still too long.
+# Rows and columns at first, and characters of a cell. There are fewer where the text is still too long.
 _ROWS, _COLUMNS, _CELL = 24, 16, 40
-# Of a longer one: the first and the last six.
+# Rows of a longer one: the first and the last six.
 _ENDS = 12
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 2
-# Columns whose types are told.
+# Columns whose types are shown.
 _TYPES = 16
-# An array of fewer elements is printed as it always is, exactly.
+# An array of fewer elements is printed as usual, exactly.
 _SMALL = 100
 # Elements at each end, by the number of dimensions.
 _EDGES = {1: 12, 2: 5}
@@ -42,7 +42,7 @@ def _class_of(module: str, name: str) -> object:
 
 
 def _kind_of(value: object) -> str | None:
-    """Return what a value is that is shown as a table: array, frame or series; else None."""
+    """Return the kind of a value that is shown as a table: array, frame or series. Else None."""
     kind = type(value)
     array = _class_of("numpy", "ndarray")
     if array is not None and kind is array:
@@ -57,7 +57,7 @@ def _kind_of(value: object) -> str | None:
 
 
 def summary_of(value: object) -> str | None:
-    """Return the one line that stands for a value which is shown as a table, or None."""
+    """Return the one-line summary of a value that is shown as a table, or None."""
     kind = _kind_of(value)
     if kind is None:
         return None
@@ -131,7 +131,7 @@ def _series_table(series: Any) -> str:
 
 
 def _fitted(write: Callable[[int, int], str], rows: int, columns: int) -> tuple[str, int, int]:
-    """Write with fewer columns and rows until the text fits; return how many there were."""
+    """Format with fewer columns and rows until the text fits. Return their numbers."""
     most_rows, most_columns = rows if rows <= _ROWS else _ENDS, min(columns, _COLUMNS)
     while True:
         text = write(most_rows, most_columns)
@@ -144,7 +144,7 @@ def _fitted(write: Callable[[int, int], str], rows: int, columns: int) -> tuple[
 
 
 def _cut(text: str) -> str:
-    """Cut the lines of a text, and then the text, which no limit of the library has made short enough."""
+    """Cut the lines of a text, and then the text, if no limit of the library has made it short enough."""
     lines = [line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…" for line in text.split("\n")]
     while len(lines) > 1 and sum(map(len, lines)) + len(lines) > _LARGEST:
         lines = [*lines[: len(lines) // 2], "…"]
@@ -157,7 +157,7 @@ def _left_out(rows: int, columns: int, way: str, word: str = "row") -> str:
 
 
 def _array_table(array: Any) -> str:
-    """Write the array, or of one with many dimensions its first plane, with the elements at the ends."""
+    """Format the array, or the first plane of one with many dimensions, with the elements at the ends."""
     write: Any = _class_of("numpy", "array2string")
     note = ""
     if array.ndim > _PLANE:

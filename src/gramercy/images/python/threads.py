@@ -1,8 +1,9 @@
-"""Tell whether this process can be forked with the threads it has, and which of them prevents it.
+"""Decide whether this process can be forked with its threads, and which of them prevents it.
 
 Only the forking thread is in the copy. Whether that is enough depends on the owner of each other thread:
-Python code, or a compiled library, for which the table says what trials have shown. The owner is the library
-whose function the thread was started with, or, where that is one of the system's, the first on its stack.
+Python code, or a compiled library, for which the table holds the results of trials. The owner is the library
+whose function the thread was started with, or, where that is a function of the system, the first on its
+stack.
 """
 
 import _thread
@@ -30,20 +31,20 @@ _TASKS = "/proc/self/task"
 _SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
 _NUMBERS = re.compile(rb"^NSpid:([\d\s]+)$", re.MULTILINE)
 _CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
-# Bytes: an idle thread of a pool has less than this on its stack, the interpreter's frames included.
+# Bytes. An idle thread of a pool has less than this on its stack, including the interpreter's frames.
 _DEPTH = 8192
-# Bytes of glibc's struct pthread behind the robust list, the function that the thread runs among them.
+# Bytes of glibc's struct pthread after the robust list, among them the function that the thread runs.
 _RECORD = 1536
 # Names of threads in a message.
 _SHOWN = 10
-# Seconds: a thread that ends, or spins before it sleeps (OpenBLAS, OpenMP), is done within this.
+# Seconds. A thread that ends, or spins before it sleeps (OpenBLAS, OpenMP), is done within this.
 _PATIENCE, _PAUSE = 0.1, 0.001
 
 
 class Library(NamedTuple):
-    """One library: how its file is recognised, whether a copy works with its threads, and what to know.
+    """One library: how its file is recognised, whether a copy works with its threads, and remarks.
 
-    `empties` names a function of it, with arguments, that ends its idle threads; they come back by themselves
+    `empties` names a function of it, with arguments, that ends its idle threads. They come back by themselves
     at the next use. `remedy` is what a person can do where a copy does not work.
     """
 
@@ -130,7 +131,7 @@ LIBRARIES = (
     ),
 )
 
-# Files that are on the stack of every thread and do not tell its owner.
+# Files that are on the stack of every thread and do not show its owner.
 _NEUTRAL = re.compile(r"/(?:libc|libpthread|libm|ld|ld-linux|ld-musl|libstdc\+\+|libgcc_s|libffi)[-.][^/]*$")
 _INTERPRETER = re.compile(r"/(?:libpython3[^/]*|python[\d.]*)$")
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.libs)?/")
@@ -138,7 +139,7 @@ _known = [(re.compile(each.file), each) for each in LIBRARIES]
 
 
 def recognise(path: str) -> Library | None:
-    """Return what is known about the library in a file."""
+    """Return the known facts about the library in a file."""
     for pattern, library in _known:
         if pattern.search(path):
             return library
@@ -146,7 +147,7 @@ def recognise(path: str) -> Library | None:
 
 
 def is_neutral(path: str) -> bool:
-    """Tell whether a file is part of the system under every thread."""
+    """Return whether a file is part of the system under every thread."""
     return _NEUTRAL.search(path) is not None
 
 
@@ -156,7 +157,7 @@ def is_interpreter(path: str) -> bool:
 
 
 def owner_name(path: str) -> str:
-    """Return the name by which people know a file of compiled code: its package, then the file."""
+    """Return the usual name of a file of compiled code: its package, then the file."""
     file = path.rpartition("/")[2]
     package = _PACKAGES.search(path)
     if package is not None:
@@ -165,9 +166,9 @@ def owner_name(path: str) -> str:
 
 
 class Code(NamedTuple):
-    """The compiled code in this process: where each part begins and ends, its file, and how to empty pools.
+    """The compiled code in this process: the range of each part, its file, and how to empty pools.
 
-    `size` is that of all code together: while it stays, nothing was loaded.
+    `size` is that of all code together: while it is unchanged, nothing was loaded.
     """
 
     size: bytes
@@ -183,7 +184,7 @@ class Code(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread beside the main one: its name in the system, and the file of its owner."""
+    """A thread beside the main one: its system name, and the file of its owner."""
 
     id: str
     name: str
@@ -191,12 +192,12 @@ class Thread(NamedTuple):
 
     @property
     def library(self) -> Library | None:
-        """What is known about the library that owns it."""
+        """The known facts about the library that owns it."""
         return recognise(self.file) if self.file else None
 
     @property
     def may_end(self) -> bool:
-        """Tell whether it can be one that is just ending or going to sleep."""
+        """Return whether it may just be ending or going to sleep."""
         library = self.library
         is_emptied = library is not None and library.empties is not None
         return is_emptied or self.file is None or is_interpreter(self.file)
@@ -208,9 +209,9 @@ class Threads:
     def __init__(self) -> None:
         self._lingering: set[str] = set()
         self._code = Code(b"", [], [], [], [])
-        # Names of threads of Python code that did not come to rest in time.
+        # Names of threads of Python code that did not become idle in time.
         self._stirring: list[str] = []
-        # Those that wait with nothing in hand: a copy is made without them.
+        # Idle threads: a copy is made without them.
         self.resting: list[Rest] = []
         # Their numbers in /proc.
         self._tasks: set[str] = set()
@@ -218,7 +219,7 @@ class Threads:
         self._missing = 0
 
     def begin_as_copy(self) -> list[Rest]:
-        """Take note, in a copy, that it has one thread; return those that were at rest and are not here."""
+        """Note, in a copy, that it has one thread. Return the idle threads that it lacks."""
         self._missing = _python_count()
         gone, self.resting = self.resting, []
         return gone
@@ -237,17 +238,17 @@ class Threads:
             return f"{_number(count() - 1, 'thread')} running, and it cannot be told whose"
 
     def is_still(self) -> bool:
-        """Tell whether no other thread of Python code has come or stirred since; lets none of them run."""
+        """Return whether no other thread of Python code has started or moved since. Lets none of them run."""
         if not self.resting:
             return True
         others = look()
         is_same = len(others.resting) == len(self.resting) == self._running()
-        # Anew: what each thread waits for belongs to this one wait.
+        # New ones: the object that each thread waits for belongs to this one wait.
         self.resting = others.resting
         return is_same
 
     def _of_python(self) -> str | None:
-        """Name the threads of Python code that a copy would miss, and what ends them."""
+        """Name the threads of Python code that a copy would lack, and how to end them."""
         deadline = _clock() + _PATIENCE
         while self._running():
             others = look()
@@ -263,7 +264,7 @@ class Threads:
         return None
 
     def _are_idle(self, resting: list[Rest]) -> bool:
-        """Ask the system whether threads that seem to wait for work have none already."""
+        """Ask the system whether apparently idle threads really have no work."""
         numbers = {_own_number(task): task for task in _listdir(_TASKS)}
         self._tasks = {numbers[rest.task] for rest in resting}
         return not any(waits_for_its_turn(_content(f"{_TASKS}/{task}/syscall")) for task in self._tasks)
@@ -282,7 +283,7 @@ class Threads:
             if hopeless or _clock() > deadline:
                 self._lingering = {thread.id for thread in blamed}
                 return _blame(min(hopeless or blamed, key=_obscurity))
-            # A new thread is counted as one of Python only once it has run.
+            # A new thread counts as one of Python only once it has run.
             _sleep(_PAUSE)
             reason = self._of_python()
             if reason is not None:
@@ -290,14 +291,14 @@ class Threads:
         return None
 
     def _look_at_code(self) -> None:
-        """Read where the code is, if that has changed: it takes some milliseconds where much is loaded."""
+        """Read the ranges of the code, if they have changed: with much code it takes some milliseconds."""
         size = _size_of_code()
         if size is None or size != self._code.size:
             self._code = _code(size or b"")
 
 
 def count() -> int:
-    """Return how many threads this process has."""
+    """Return the number of threads of this process."""
     try:
         # Linux counts a directory and its parent as links, and then one for each directory in it.
         known = _stat(_TASKS).st_nlink - 2
@@ -307,7 +308,7 @@ def count() -> int:
 
 
 def _told(others: Others, running: int) -> str:
-    """Name the threads of Python code that hold states back."""
+    """Name the threads of Python code that prevent states from being kept."""
     names = [*others.busy, *others.stirring][:_SHOWN]
     running = max(running - len(others.resting), 1)
     listed = f": {', '.join(names)}" if names else " (started with _thread)"
@@ -332,7 +333,7 @@ def _size_of_code() -> bytes | None:
 
 
 def _code(size: bytes) -> Code:
-    """Read where compiled code is in this process."""
+    """Read the ranges of compiled code in this process."""
     starts, ends, files = [], [], []
     for start, end, file in _CODE.findall(_content("/proc/self/maps")):
         starts.append(int(start, 16))
@@ -342,13 +343,13 @@ def _code(size: bytes) -> Code:
 
 
 def _empties(files: list[str]) -> list[Callable[[], object]]:
-    """Return what ends the idle threads of the libraries that have a function for it."""
+    """Return functions that end the idle threads of the libraries that support it."""
     found: list[Callable[[], object]] = []
     for file in dict.fromkeys(files):
         library = recognise(file)
         if library is not None and library.empties is not None:
             symbol, arguments = library.empties
-            # Loaded by another name, or a version without the function: its threads are judged as they are.
+            # Loaded by another name, or a version without the function: its threads are judged unchanged.
             with suppress(OSError, AttributeError):
                 found.append(partial(getattr(_load(file, mode=_NOLOAD), symbol), *arguments))
     return found
@@ -366,7 +367,7 @@ def _content(path: str) -> bytes:
 
 
 def _others(code: Code, known: set[str]) -> list[Thread]:
-    """Return every thread but the main one and those that are known, as far as they have not ended."""
+    """Return every thread but the main one and the known ones, as far as they have not ended."""
     # The pid in the namespace of this /proc, which may be another one.
     main = _readlink("/proc/self")
     found = []
@@ -379,7 +380,7 @@ def _others(code: Code, known: set[str]) -> list[Thread]:
 
 
 def _own_number(task: str) -> int:
-    """Return the number of a thread as this process knows it: /proc may be that of another namespace."""
+    """Return the number of a thread as this process knows it: /proc may belong to another namespace."""
     with suppress(FileNotFoundError, ProcessLookupError):
         found = _NUMBERS.search(_content(f"{_TASKS}/{task}/status"))
         if found is not None:
@@ -388,15 +389,15 @@ def _own_number(task: str) -> int:
 
 
 def _owner(task: str, code: Code) -> str | None:
-    """Return the file of the library that a thread belongs to; None where that is not to be seen."""
+    """Return the file of the library that a thread belongs to. None where it cannot be seen."""
     try:
         return _first_file(_addresses(task), code)
-    except OSError:  # it has ended meanwhile, or the system does not let this be read
+    except OSError:  # it has ended meanwhile, or the system does not allow reading this
         return None
 
 
 def _addresses(task: str) -> list[int]:
-    """Return what may be places in the code of a thread's owner, the best first."""
+    """Return possible places in the code of a thread's owner, the best first."""
     words = _content(f"{_TASKS}/{task}/syscall").split()
     if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
         return _record(int(task))
@@ -423,7 +424,7 @@ def _stack(address: int) -> list[int]:
 
 
 def _record(task: int) -> list[int]:
-    """Return the words of the system's record of a thread: the function that it was started with is in it.
+    """Return the words of the system's record of a thread. One of them is its start function.
 
     The list of its locks is in the middle of the record, and the kernel tells where that is.
     """
@@ -435,7 +436,7 @@ def _record(task: int) -> list[int]:
 
 
 def _words(address: int, size: int) -> list[int]:
-    # Not by a pointer: the thread may end meanwhile, and reading its unmapped stack would be a SIGSEGV.
+    # Not by a pointer: the thread may end meanwhile, and reading its unmapped stack would cause a SIGSEGV.
     memory = _open("/proc/self/mem", _FLAGS)
     try:
         data = _pread(memory, size, address)
@@ -450,12 +451,12 @@ def _stands(thread: Thread) -> bool:
 
 
 def _obscurity(thread: Thread) -> int:
-    """Rank the threads that are in the way: a library with a name explains more than one without."""
+    """Rank the threads that prevent a copy: a library with a name explains more than one without."""
     return 0 if thread.library is not None else 1 if thread.file is not None else 2
 
 
 def _blame(thread: Thread) -> str:
-    """Say whose thread is in the way, and what to do."""
+    """Name the owner of a thread that prevents a copy, and give advice."""
     library, file = thread.library, thread.file
     if library is not None:
         return f"{library.name} is loaded, whose threads do not survive a copy: {library.remedy}"

@@ -1,4 +1,4 @@
-"""Find definitions and assignments in the syntax tree of a text, and compare code whatever its lines are."""
+"""Find definitions and assignments in the syntax tree of a text, and compare code regardless of lines."""
 
 import ast
 import types
@@ -21,7 +21,7 @@ def last_line(node: ast.AST) -> int:
 
 
 def last_with_comments(node: ast.AST, lines: list[str]) -> int:
-    """Return the last line of a definition; comments below it that are indented deeper belong to it."""
+    """Return the last line of a definition. Comments below it that are indented deeper belong to it."""
     last = last_line(node)
     if isinstance(node, DEFINERS):
         for number in range(last + 1, len(lines) + 1):
@@ -34,7 +34,7 @@ def last_with_comments(node: ast.AST, lines: list[str]) -> int:
 
 
 def node_at(tree: ast.AST, first: int, name: str) -> "ast.AST | None":
-    """Return the definition of that name that begins in the line; of a lambda, the statement around it."""
+    """Return the definition of that name that begins in the line. For a lambda, return its statement."""
     if name != "<lambda>":
         named = (node for node in ast.walk(tree) if isinstance(node, DEFINERS) and node.name == name)
         return next((node for node in named if first in (first_line(node), node.lineno)), None)
@@ -49,7 +49,7 @@ def node_at(tree: ast.AST, first: int, name: str) -> "ast.AST | None":
 
 
 def node_by_path(tree: ast.AST, path: str) -> "ast.AST | None":
-    """Return the definition that a qualified name leads to; of several, the last, which counts."""
+    """Return the definition of a qualified name. Of several, return the last, which counts."""
     node: ast.AST | None = tree
     for part in path.replace(".<locals>", "").split("."):
         inner = [each for each in statements(node) if isinstance(each, DEFINERS) and each.name == part]
@@ -60,7 +60,7 @@ def node_by_path(tree: ast.AST, path: str) -> "ast.AST | None":
 
 
 def statements(node: "ast.AST | None") -> Iterator[ast.AST]:
-    """Give the statements of a body, also those under conditions, but none of inner definitions."""
+    """Yield the statements of a body, also those under conditions, but none of inner definitions."""
     waiting = [node]
     while waiting:
         around = waiting.pop()
@@ -73,7 +73,7 @@ def statements(node: "ast.AST | None") -> Iterator[ast.AST]:
 
 
 def code_by_path(code: object, path: str) -> "types.CodeType | None":
-    """Return the code object of a qualified name among those inside of another."""
+    """Return the code object of a qualified name inside of another code object."""
     waiting = [code]
     while waiting:
         each = waiting.pop()
@@ -85,7 +85,7 @@ def code_by_path(code: object, path: str) -> "types.CodeType | None":
 
 
 def compiled_alike(one: types.CodeType, other: "types.CodeType | None") -> bool:
-    """Tell whether two code objects do the same, whatever their lines are."""
+    """Return whether two code objects do the same, regardless of their lines."""
     if other is None or one.co_code != other.co_code or one.co_names != other.co_names:
         return False
     pairs = list(zip(one.co_consts, other.co_consts, strict=False))
@@ -106,13 +106,13 @@ def last_binding(tree: "ast.AST | None", name: str) -> "ast.AST | None":
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:
-    """Give the names that a statement binds by itself, without the statements inside of it."""
+    """Yield the names that a statement itself binds, without the statements inside of it."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         for alias in node.names:
             yield alias.asname or alias.name.partition(".")[0]
         return
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.decorator_list:
-        # What a decorator has made of it need not be a function, as with commands and tasks.
+        # The result of a decorator need not be a function, as with commands and tasks.
         yield node.name
         return
     targets: list[ast.AST] = []

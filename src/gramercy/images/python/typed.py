@@ -1,7 +1,8 @@
-"""The standard input of an evaluation for which a person types: each line is asked for when code reads it.
+"""The standard input of an evaluation for which a person types: each line is requested when code reads it.
 
 The prompt sends an end of a socket for that with its request. An answer is one packet or several, each with
-the number of the question: one to a question that an interrupt has ended is passed over. It knows no request.
+the number of the question. An answer to a question that an interrupt has ended is skipped. This module knows
+no requests.
 """
 
 import _socket
@@ -19,18 +20,18 @@ from .streams import Console, rings
 
 _getpid, _ident = os.getpid, _thread.get_ident
 _LINE, _SECRET, _MORE = b"?", b"*", b"+"
-# Of an answer: its number, what it is, and at most so much of a line.
+# Of an answer: its number, its kind, and at most this much of a line.
 _NUMBER, _HEAD, _PACKET = 4, 5, 1 << 16
 _MOST = 1 << 32
-# Octets of a prompt that goes with a question.
+# Octets of a prompt that is sent with a question.
 _LONGEST_PROMPT = 1_000
 PASSWORDS = "getpass"
-# As `input` says it, so that the same help is given.
+# The message of `input`, so that the same help is given.
 _NO_LINE = "EOF when reading a line"
 
 
 class TypedBytes(io.RawIOBase):
-    """Lines of the person's, as bytes, until the evaluation is over; then there are none."""
+    """Lines that a person types, as bytes, until the evaluation is over. Then there are none."""
 
     name = "<stdin>"
     mode = "rb"
@@ -44,7 +45,7 @@ class TypedBytes(io.RawIOBase):
         self._lock = _thread.allocate_lock()
 
     def readable(self) -> bool:
-        """Say yes: that is what it is for."""
+        """Return True: it is an input stream."""
         return True
 
     def fileno(self) -> int:
@@ -52,16 +53,16 @@ class TypedBytes(io.RawIOBase):
         return 0
 
     def readinto(self, buffer: Any) -> int:
-        """Read what is left of a line, or the next one; nothing at the end."""
+        """Read the rest of a line, or the next one. Empty at the end."""
         rest = self._rest or self.ask()
         size = min(len(buffer), len(rest))
         buffer[:size], self._rest = rest[:size], rest[size:]
         return size
 
     def ask(self, *, secret: bool = False, prompt: bytes = b"") -> bytes:
-        """Return the next line with its end; nothing where there are no more, or none can be asked for.
+        """Return the next line with its end. Empty at the end of the input, or where none can be requested.
 
-        The `prompt` of a secret goes with the question: it is shown when what is typed is hidden.
+        The `prompt` of a secret is sent with the question: it is shown when the echo is disabled.
         """
         # A job runs beside the evaluation that the person has entered.
         if _getpid() != self._owner or _ident() in rings:
@@ -88,19 +89,19 @@ class TypedBytes(io.RawIOBase):
         return b"".join(parts)
 
     def hang_up(self) -> None:
-        """Ask for nothing any more."""
+        """Request no more lines."""
         plug, self._plug = self._plug, None
         if plug is None:
             return
         if _getpid() == self._owner:
-            # A thread that waits for a line goes on; a copy only lets go of its descriptor.
+            # A thread that waits for a line continues. A copy only closes its descriptor.
             with suppress(OSError):
                 plug.shutdown(_socket.SHUT_RDWR)
         plug.close()
 
 
 def hide_passwords(module: ModuleType, console: Console) -> None:
-    """Replace `getpass.getpass`, which looks for a terminal, by one that asks for a line that is not seen."""
+    """Replace `getpass.getpass`, which needs a terminal, by a request for a line without echo."""
     plain: Any = raw_space(module).get("getpass")
     if plain is None:
         return

@@ -1,6 +1,6 @@
 """Let the parent hear of every call that is about to change a file, before user code exists.
 
-The filter comes from the parent, which alone knows what it stops; its descriptor goes to the parent and is
+The filter comes from the parent, which alone knows what it stops. Its descriptor is sent to the parent and
 not kept, so that evaluated code cannot answer in its place.
 """
 
@@ -18,15 +18,15 @@ from .protocol import send_with
 
 _T = TypeVar("_T")
 _SET_FILTER = 1
-# SECCOMP_FILTER_FLAG_NEW_LISTENER; with WAIT_KILLABLE_RECV, since Linux 5.19, a signal does not begin the
-# call anew while it is looked at.
+# SECCOMP_FILTER_FLAG_NEW_LISTENER. With WAIT_KILLABLE_RECV, since Linux 5.19, a signal does not restart the
+# call while it is examined.
 _FLAGS = (1 << 3 | 1 << 5, 1 << 3)
-# Seconds until there is room for the descriptor; the parent waits longer.
+# Seconds until there is room for the descriptor. The parent waits longer.
 _PATIENCE = 20.0
 
 
 def restarted(fork: Callable[[], _T]) -> Callable[[], _T]:
-    """Return a fork that begins again where a handler of a signal broke it.
+    """Return a fork that is retried after a signal handler interrupted it.
 
     A fork is counted before it happens, and until then a signal ends it with EINTR, which no program expects.
     """
@@ -43,7 +43,7 @@ def restarted(fork: Callable[[], _T]) -> Callable[[], _T]:
 
 
 def install(call: int, instructions: list[int]) -> int:
-    """Install the filter in this process and all it will start; return the descriptor of its listener."""
+    """Install the filter in this process and all its future children. Return the listener's descriptor."""
     code = ctypes.create_string_buffer(struct.pack(f"={len(instructions)}Q", *instructions))
     program = struct.pack("@HP", len(instructions), ctypes.addressof(code))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -60,9 +60,9 @@ def install(call: int, instructions: list[int]) -> int:
 
 
 def send(connection: int, frame: bytes, descriptor: int) -> None:
-    """Send a frame together with a descriptor, and close that; end the process where it cannot be sent.
+    """Send a frame together with a descriptor, and close that. End the process where it cannot be sent.
 
-    Without its listener the filter lets every call fail that it stops, so that nothing works any more.
+    Without its listener the filter makes every stopped call fail, so nothing works any more.
     """
     plug = _socket.socket(fileno=os.dup(connection))
     try:

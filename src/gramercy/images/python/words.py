@@ -1,6 +1,6 @@
-"""Say in a word what a thing is: an async function, a cached property, a dataclass, a package.
+"""Describe a thing in a word: an async function, a cached property, a dataclass, a package.
 
-It reads flags and types only; no code of the user's runs. How a page of such words is bounded is here too.
+It reads flags and types only, and runs no user code. The limit of a page of such words is here too.
 """
 
 import enum
@@ -24,9 +24,9 @@ from .anatomy import (
     short_name,
 )
 
-# Characters of one answer: what a model reads without losing its thread, some 2,000 tokens.
+# Characters of one answer: what a model reads without losing track, some 2,000 tokens.
 PAGE = 8000
-# Room for the line that says what was left out.
+# Room for the line about omitted entries.
 _LAST = 300
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 _BUILT_IN = {
@@ -52,7 +52,7 @@ _is_kind_of_enum = enum.EnumMeta
 
 
 def what_is(value: object, owner: object = MISSING) -> str:  # noqa: PLR0911 - one for each kind
-    """Return what the value is, where it is held by the owner."""
+    """Return the kind of a value that the owner holds."""
     if is_module(value):
         return "package" if "__path__" in module_space(value) else "module"
     if is_class(value):
@@ -81,7 +81,7 @@ def what_is(value: object, owner: object = MISSING) -> str:  # noqa: PLR0911 - o
 
 
 def function_word(function: types.FunctionType, *, in_class: bool) -> str:
-    """Return what the flags of its code make a function."""
+    """Return the kind of a function by the flags of its code."""
     flags = function.__code__.co_flags
     noun = "method" if in_class else "function"
     space = plain(function.__dict__)
@@ -89,7 +89,7 @@ def function_word(function: types.FunctionType, *, in_class: bool) -> str:
     if type(space.get("registry")) is types.MappingProxyType and "dispatch" in space:
         return f"singledispatch {noun}"
     if type(inner) is types.FunctionType and not flags & (_COROUTINE | _GENERATOR | _ASYNC_GENERATOR):
-        # What a decorator has put around it returns what the inner one does.
+        # A decorator's wrapper returns the result of the inner function.
         flags = inner.__code__.co_flags
     if flags & _ASYNC_GENERATOR:
         return f"async generator {noun}"
@@ -132,7 +132,7 @@ def _abstract(space: dict[str, object]) -> list[str]:
 def coarse(value: object, owner: object = MISSING, word: str = "") -> str:
     """Return the kind by which programs group names: function, class, module, method, property, variable.
 
-    The word is what `what_is` says, where that is known already.
+    The word is the result of `what_is`, if that is known already.
     """
     word = word or what_is(value, owner)
     if is_class(value):
@@ -153,7 +153,8 @@ def with_article(word: str) -> str:
 def unwrapped(value: object) -> object:
     """Return the function inside of caches, partials, methods, properties and wrappers; else the value.
 
-    A wrapper may lead through an object to the function. One that leads to an object alone is itself the end.
+    A wrapper may lead through an object to the function. A wrapper that leads only to an object is returned
+    itself.
     """
     function, found = value, value
     for _step in range(10):
@@ -190,7 +191,7 @@ def _inner(value: object) -> object:  # noqa: PLR0911 - one for each kind
 
 
 class Page:
-    """Lines of an answer up to its limit; what did not fit is counted."""
+    """Lines of an answer up to its limit. The rest is counted."""
 
     def __init__(self, most: int = PAGE) -> None:
         self._lines: list[str] = []
@@ -198,7 +199,7 @@ class Page:
         self.left_out = 0
 
     def add(self, line: str) -> bool:
-        """Add a line if there is room for it and tell whether there was."""
+        """Add a line if there is room for it. Return whether there was."""
         if self.left_out or len(line) + 1 > self._left:
             self.left_out += 1
             return False
@@ -207,14 +208,14 @@ class Page:
         return True
 
     def end(self, hint: str = "", *, more: int = 0) -> str:
-        """Return the text; `hint` says what the lines are and how to see the ones that were left out."""
+        """Return the text. `hint` describes the lines and how to see the omitted ones."""
         total = self.left_out + more
         lines = [*self._lines, f"… {total} more{' ' + hint if hint else ''}"] if total else self._lines
         return "\n".join(lines)
 
 
 def folded(counts: dict[str, int], most: int = 8) -> str:
-    """Write how many there are of each name, the most frequent first."""
+    """Format the number of each name, the most frequent first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{name} {count}" for name, count in ordered[:most]]
     return ", ".join([*shown, "…"] if len(ordered) > most else shown)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from gramercy.workbench.settings import Settings
     from gramercy.workbench.workplace import Workplace
 
-# Editors kill an agent that is still there some seconds after they closed its input.
+# Editors kill an agent that still runs a few seconds after they closed its input.
 LEAVING_SECONDS = 1.0
-# What agents are called that no file describes.
+# The name of an agent that no file describes.
 ASSISTANT = "assistant"
 
 
 class EditorHost:
-    """Opens a place of work in the directory of each session; all share one journal for their talks."""
+    """Opens a workplace in the directory of each editor session. All of them share one journal."""
 
     def __init__(self, plan: Plan, told: Settings, journal: Journal, agent: str) -> None:
         self._plan = plan
@@ -49,18 +49,18 @@ class EditorHost:
         self.modes = tuple(Mode)
 
     def rewinding(self, place: Workplace) -> Rewinding:
-        """Return what takes back what was done in a place."""
+        """Return the object that undoes the work done in a workplace."""
         return Rewinding(place)
 
     @contextmanager
     def open(
         self, project: str, approver: ApprovalHandler, tell: Callable[[str], object]
     ) -> Iterator[Workplace]:
-        """Give a place in this directory."""
+        """Open a workplace in this directory."""
 
         def told(line: str) -> None:
             _tell(line)
-            # Where the tools come from is for the log of the editor.
+            # The lines that name the sources of the tools go to the editor's log only.
             if not line.startswith("tools of "):
                 tell(line)
 
@@ -68,7 +68,7 @@ class EditorHost:
             yield place
 
     def _plan_in(self, project: str, tell: Callable[[str], object]) -> Plan:
-        """Return the plan for a directory that an editor has named, with what its own configuration says."""
+        """Return the plan for a directory that an editor named, with that directory's own configuration."""
         configuration = read_configuration(project, self._told)
         for remark in configuration.remarks:
             tell(f"warning: {remark}")
@@ -96,11 +96,11 @@ def acp(plan: Plan) -> None:
 
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo("waiting for an editor on standard input; Ctrl-C ends, --help tells more", err=True)
-    # Before anything of the user's is run, which might print.
+    # Claim the wire before any user code runs: user code might print to it.
     wire = claim_descriptors()
     if plan.file:
         plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
-    # Whether it lies outside of a project is checked for the directory of each session.
+    # The journal must lie outside of the project. That is checked later, for the directory of each session.
     with closing(plan.recording.open(os.devnull, _tell)) as journal:
         told = told_settings(dict(click.get_current_context().params))
         host = EditorHost(plan, told, journal, _name(plan))
@@ -119,7 +119,7 @@ def acp(plan: Plan) -> None:
 
 
 def _name(plan: Plan) -> str:
-    """Return the name of the agent; whether its tools are there is seen in the directory of a session."""
+    """Return the agent's name. Its tools are checked later, in the directory of a session."""
     try:
         return Agent.load(plan.file, plan.name).name if plan.file else ASSISTANT
     except (GramError, UnicodeDecodeError) as error:

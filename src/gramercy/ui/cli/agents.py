@@ -1,4 +1,4 @@
-"""What the commands that run agents share: their options, and who is asked about a call."""
+"""Shared parts of the commands that run agents: their options, and the approver that asks a person."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.workbench.workplace import Workplace
 
-# More than the numbers of all signals that come between two looks.
+# Each signal writes one byte. This is more than can arrive between two reads.
 READ_BYTES = 4096
 NOBODY = Denied("nobody can be asked: standard input is not a terminal", Refuser.NOBODY)
 
 
 def _model(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse at once what names no model."""
+    """Refuse a value that names no model."""
     try:
         return value and str(ModelName.parse(value))
     except SpecificationError as error:
@@ -190,7 +190,7 @@ def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that shows what is said to a model and what comes back."""
+    """Add the option that shows the requests to a model and its answers."""
     return click.option(
         "--debug",
         is_flag=True,
@@ -275,12 +275,12 @@ def may_run(path: Path) -> bool:
 def stoppable_runner() -> Iterator[asyncio.Runner]:
     """Give a runner whose coroutines Ctrl-C stops at any moment.
 
-    Python meets a signal that comes just before the loop waits at the next event, and an answer that hangs
-    brings none. The socket that signals are written to makes that event.
+    Python handles a signal that arrives just before the loop waits only at the next event, and an answer that
+    hangs brings no event. Signals are written to a socket, and the loop reads it: that is the event.
     """
     ours, theirs = socket.socketpair()
     with asyncio.Runner() as runner, ours, theirs:
-        # A full socket must not hold up what the signal interrupts.
+        # A write to a full socket must not block the code that the signal interrupts.
         ours.settimeout(0)
         theirs.settimeout(0)
         loop = runner.get_loop()
@@ -296,14 +296,15 @@ def stoppable_runner() -> Iterator[asyncio.Runner]:
 class Asking:
     """Asks the person at the terminal; without one a question stays open for `gramercy approvals`.
 
-    A question that is open when the answer is stopped goes away: the next line that is typed is not its.
+    When the person stops an answer, its open question is withdrawn: the next line that is typed does not
+    answer it.
     """
 
     def __init__(self) -> None:
         self._is_stopped = threading.Event()
-        # Handlers are called on threads, which do not know by themselves whether there may be colours.
+        # Handlers are called on other threads. They need this context to know whether colours are allowed.
         self._context = click.get_current_context(silent=True)
-        # What a question is asked within: it needs the keyboard for itself.
+        # The context in which a question is asked: it gives the question the keyboard.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
@@ -326,7 +327,7 @@ class Asking:
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """Let questions be asked until the block ends."""
+        """Allow questions until the block ends, then withdraw an open one."""
         self._is_stopped = stopped = threading.Event()
         try:
             yield

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from gramercy.ui.cli.approval import Screen
     from gramercy.workbench.always import Offer
 
-# Calls that a person denied and the rule would have allowed, told one by one.
+# At most this many denied calls that the rule would have allowed are listed one by one.
 MOST_DENIED = 5
 NO_PROJECT = "it is not known which project the call is of"
 
 
 class Always:
-    """The rules that a person can choose from who is asked about a call."""
+    """The rules that a person can choose from when asked about a call."""
 
     def __init__(  # noqa: PLR0913 - what is known of a question
         self,
@@ -50,7 +50,7 @@ class Always:
         self.offers = offered_rules(tool.name, arguments, tool.places(arguments))
 
     def named(self, word: str) -> Offer:
-        """Return the offer that a word of the command line means; UsageError tells which there are."""
+        """Return the offer that a word of the command line names. UsageError lists the valid words."""
         found = {offer.name.split()[-1]: offer for offer in self.offers}
         if self.trouble:
             raise click.UsageError(f"a rule would not help: {self.trouble}")
@@ -61,7 +61,7 @@ class Always:
         return found[word]
 
     def choose(self, screen: Screen) -> str | None:
-        """Let the person choose a rule and write it; return what is told about it, None if none was."""
+        """Let the person choose a rule and write it. Return the message about it, None without a rule."""
         if self.trouble:
             tell(f"a rule would not help: {self.trouble}")
             return None
@@ -74,7 +74,7 @@ class Always:
         return self.write(self.offers[int(typed) - 1])
 
     def past(self, offer: Offer) -> str:
-        """Tell what a rule would have let through, and which of it a person has denied."""
+        """Describe the past calls that a rule would have allowed, and which of those a person has denied."""
         if self._journal is None:
             return "what it would have let through is not recorded"
         found, total = let_through(self._journal, offer.rule, self._tool, self._project, self._key)
@@ -83,7 +83,7 @@ class Always:
         return told_let_through(found, total) + which
 
     def write(self, offer: Offer) -> str | None:
-        """Write the rule and tell which it is; what cannot be written is told too."""
+        """Write the rule and return its description. A failure to write it is shown."""
         try:
             rule = remember(offer.rule, self._tool, self._arguments, self._project)
         except GramercyError as error:
@@ -94,9 +94,9 @@ class Always:
 
 
 def always_of(journal: Journal, record: CallRecord) -> Always:
-    """Return the rules for a call of another process, as it is asked about now."""
+    """Return the rules that can be offered for a recorded call of another process."""
     call = record.call
-    # A rule is about real names, which only the tools of that project find.
+    # A rule holds real paths. Only the tools of the call's project can resolve them.
     place = call.project if os.path.isdir(call.project) else "."  # noqa: PTH112 - it may be empty
     tool = known_tools(place).get(call.tool) or stand_in(call.tool, call.level)
     arguments = call.arguments if record.facts.arguments is None else record.facts.arguments

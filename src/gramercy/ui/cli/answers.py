@@ -1,7 +1,7 @@
-"""What a person or a pipe sees of a run: the answer on standard output, calls on standard error.
+"""Show a run to a person or a pipe: the answer on standard output, calls on standard error.
 
 On a terminal Markdown is styled while it streams: headings, emphasis, code and lists, as models write them.
-Only the few characters that may still become a mark wait.
+Only the few characters that may still become a mark are held back.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import ModelCall, Part, Provider, Request
 
-# One line of a terminal, with the ellipsis 200 characters; the whole call is in the journal and in --json.
+# With the ellipsis a line has 200 characters. The whole call is in the journal and in --json.
 LONGEST_LINE = 199
 
 
 class Answers:
     """Shows the events of a run as they come.
 
-    A terminal gets the text as it streams. A pipe gets the final text alone: what a model says between its
-    calls is no part of the answer.
+    A terminal gets the text as it streams. A pipe gets the final text alone: the text between calls is not
+    part of the answer.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -43,7 +43,7 @@ class Answers:
         self._markdown = Markdown() if self._streams and may_color() else None
         self._is_line_open = False
         self._thinks = False
-        # Calls that run side by side: their results say whose they are.
+        # The calls that run now. With several of them, a result names its call.
         self._running: set[str] = set()
 
     def take(self, event: AgentEvent) -> None:
@@ -76,14 +76,14 @@ class Answers:
         self._is_line_open = not text.endswith("\n")
 
     def _thought(self, text: str) -> None:
-        """Show what a model thinks aloud, apart from its answer."""
+        """Show the model's reasoning, apart from its answer."""
         if self._streams and text:
             show(text, ends_line=False, err=True, dim=True)
             self._is_line_open = not text.endswith("\n")
             self._thinks = True
 
     def end_line(self) -> None:
-        """Let what follows begin on a line of its own."""
+        """End an unfinished line, so that the next text starts on its own line."""
         if self._markdown is not None:
             _write(self._markdown.end())
             self._markdown = Markdown()
@@ -116,20 +116,20 @@ class Answers:
 
 
 def _write(text: str) -> None:
-    """Write text that is safe and styled already."""
+    """Write text that is already escaped and styled."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def figures_line(response: Response, model: str) -> str:
-    """Write what an answer took, on one line."""
+    """Format the tokens, time and cost of an answer on one line."""
     usage = response.usage
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out" if usage.total else "tokens unknown"
     return f"({model}, {tokens}, {cost_text(response.cost)}, {response.elapsed:.1f} s)"
 
 
 def cost_text(cost: float | None) -> str:
-    """Write what something cost."""
+    """Format a cost."""
     return "cost N/A" if cost is None else f"${cost:.4f}"
 
 
@@ -141,29 +141,29 @@ class Watched:
         self.name = provider.name
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
-        """Stream the answer, and show both."""
+        """Stream the answer, and show the request and the answer."""
         show(f"request: {json_text(msgspec.to_builtins(request))}", err=True, dim=True)
         async for part in self._provider.chat(request):
             show(f"{type(part).__name__}: {msgspec.json.encode(part).decode()}", err=True, dim=True)
             yield part
 
     async def aclose(self) -> None:
-        """Let connections go."""
+        """Close the provider's connections."""
         await self._provider.aclose()
 
 
 def watched(opening: Callable[[ModelName], Provider]) -> Callable[[ModelName], Provider]:
-    """Return what opens providers that show what they are asked."""
+    """Return a function that opens providers and shows their requests."""
     return lambda model: Watched(opening(model))
 
 
 def call_line(call: ModelCall) -> str:
-    """Write a call on one line."""
+    """Format a call on one line."""
     return cut_line(f"{call.name} {call.arguments}", LONGEST_LINE)
 
 
 def result_line(result: ToolResult) -> str:
-    """Write what became of a call on one line; a result of several lines says how many."""
+    """Format the result of a call on one line. For a result of several lines it says how many there are."""
     text = result.content.strip()
     first, _, rest = text.partition("\n")
     more = f" (+ {rest.count(chr(10)) + 1} lines)" if rest else ""
@@ -199,28 +199,28 @@ def response_data(response: Response) -> dict[str, Any]:
 
 BOLD, DIM, CODE, HEADING = "1", "2", "36", "1;35"
 _END = "\x1b[0m"
-# What may stand before the first word of a line: indentation, then a mark.
+# Text that may stand before the first word of a line: indentation, then a mark.
 _LEAD = re.compile(r"[ \t]*(#{1,6} |[-*+] |> ?|```|~~~)?")
-# A mark of a line that has begun and may not be whole yet.
+# The beginning of a line that may still become a mark.
 _OPEN = re.compile(r"[ \t]*(#{0,6}|[-*+>]|`{0,2}|~{0,2})")
 _FENCES = ("```", "~~~")
 
 
 class Markdown:
-    """Turns the pieces of one answer into pieces of text with colours, in the order in which they come."""
+    """Turns the pieces of one answer into styled text, in the order in which they arrive."""
 
     def __init__(self) -> None:
         self._waiting = ""
         self._is_at_start = True
-        # Of the rest of the line, and inside of it.
+        # The style of the rest of the line, and the marks that are open within it.
         self._line_style = ""
         self._is_bold = False
         self._is_code = False
-        # The fence that ends the code block that we are in.
+        # The fence that ends the current code block.
         self._fence = ""
 
     def feed(self, text: str) -> str:
-        """Return what can be shown now; the text of a model is made safe for a terminal first."""
+        """Return the text that can be shown now. The text of a model is escaped for the terminal first."""
         self._waiting += visible(text)
         made: list[str] = []
         while (step := self._step()) is not None:
@@ -233,7 +233,7 @@ class Markdown:
         return self._styled(text)
 
     def _step(self) -> str | None:
-        """Take the next part whose meaning is clear; None when more must come first."""
+        """Take the next part whose meaning is clear. Return None when more input is needed first."""
         if not self._waiting:
             return None
         if self._fence:
@@ -241,7 +241,7 @@ class Markdown:
         return self._lead() if self._is_at_start else self._inline()
 
     def _in_fence(self) -> str | None:
-        """Show code as it is; only the beginning of a line may be its end."""
+        """Show code unchanged. Only the beginning of a line may be the closing fence."""
         line, newline, rest = self._waiting.partition("\n")
         begun = line.lstrip(" ")
         if self._is_at_start and self._fence.startswith(begun) and not newline and begun != self._fence:

@@ -1,4 +1,4 @@
-"""Ask the person at the terminal: what would run, with what, why it asks, and what changed meanwhile.
+"""Ask the person at the terminal: show the tool, its arguments, the reason to ask, and later changes.
 
 A proposed change of a file is reviewed hunk by hunk, so that a part of it can be accepted.
 """
@@ -34,20 +34,20 @@ A accept all   K reject all   v show it again   q finish: open ones are rejected
 Type the letter, then Enter."""
 
 
-# Lets the person at a screen choose a rule, writes it and returns what is told about it; None if none was.
+# Lets the person at a screen choose a rule, writes it and returns a message about it, None without a rule.
 Chooser: TypeAlias = "Callable[[Screen], str | None]"
 CHOICES = "approve, deny or edit"
 ALWAYS = "(always: approve it, and write a rule that allows such calls from now on)"
 UNCLEAR = "a alone approves, or with a reason as in a: once; d denies"
-# Of each page: the prompt, and a line of the page before it for the eye to hold on to.
+# Rows kept free on each page: the prompt, and one line of the previous page for orientation.
 KEPT_ROWS = 2
 # Half a screen: a longer hunk is not shown again after every key.
 LONG_LINES = 12
 COLORS = {"+": "green", "-": "red", "@": "cyan"}
-# A space goes round: open, accepted, rejected.
+# The space key cycles through open, accepted and rejected.
 CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
 MARKS = {None: "pending", True: "accepted", False: "rejected"}
-# Words for which there is a key; n alone is the next hunk, as it says.
+# Words that stand for a key. A plain n means the next hunk, as the help says.
 KEYS_OF_WORDS = {"y": "a", "yes": "a", "accept": "a", "no": "r", "reject": "r", "next": "n", "previous": "p"}
 
 
@@ -69,7 +69,7 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
 
 
 def always_for(request: ApprovalRequest) -> Chooser | None:
-    """Return what offers to write a rule that allows such calls; None where none would help."""
+    """Return the chooser that writes a rule for such calls, None where no rule would help."""
     if not request.project:
         return None
     from gramercy.ui.cli.always import Always
@@ -92,7 +92,7 @@ def read_answer(
     by_hunks: bool = False,
     always: Chooser | None = None,
 ) -> Decision | None:
-    """Read a decision; words behind a colon are its reason. None when the person wants the hunks."""
+    """Read a decision. Words after a colon are its reason. None means that the person wants the hunks."""
     words, letters = ("approve, deny, edit or hunks", "a/d/e/h") if by_hunks else (CHOICES, "a/d/e")
     if always is not None:
         click.echo(ALWAYS, err=True)
@@ -115,7 +115,7 @@ def read_answer(
 
 
 def _decision(word: str, reason: str, screen: Screen) -> Decision | None:
-    """Return what a word decides; None when it decides nothing, which the person is told."""
+    """Return the decision that a word means. For an unknown word, tell the person and return None."""
     if word in YES:
         return Approved(by=BY, reason=reason, shown=screen.text)
     if word in NO:
@@ -125,19 +125,19 @@ def _decision(word: str, reason: str, screen: Screen) -> Decision | None:
 
 
 def _allowed(told: str | None, reason: str, screen: Screen) -> Decision | None:
-    """Return the approval of a call for which a rule was written."""
+    """Return the approval of a call after a rule was written for it."""
     return None if told is None else Approved(by=BY, reason=f"{reason} ({told})".strip(), shown=screen.text)
 
 
 def _read_reason(screen: Screen, prompt: str) -> str:
-    """Read what goes on from the answer before, and may have been typed with it."""
+    """Read the reason for the previous answer. It may have been typed together with it."""
     return (screen.read(prompt, goes_on=True) or "").strip()
 
 
 class Screen:
-    """The terminal of a person, a page at a time, and what it has shown.
+    """The terminal of a person, shown page by page, with a record of the text that was shown.
 
-    With `is_open` a question is withdrawn when it is decided elsewhere: then there are no more lines to read.
+    With `is_open` a question is withdrawn when it is decided elsewhere: then no more lines are read.
     """
 
     def __init__(self, is_open: Callable[[], bool] | None = None) -> None:
@@ -147,17 +147,17 @@ class Screen:
         self.rest()
 
     def rest(self) -> None:
-        """Begin a new page, since the person has read what is there."""
+        """Start a new page: the person has read the current one."""
         self._columns, rows = get_terminal_size()
         self._left = rows - KEPT_ROWS
 
     @property
     def text(self) -> str:
-        """What was shown, without what was shown only in part."""
+        """The text that was shown, without texts that were shown only in part."""
         return "\n".join(self._shown)
 
     def show(self, text: str, *, is_kept: bool = True, **style: Any) -> bool:
-        """Show a text, page by page where it is long; tell whether the person has seen its end."""
+        """Show a text, page by page where it is long. Return whether the person has seen its end."""
         lines = text.split("\n")
         for number, line in enumerate(lines):
             height = max(1, -(-len(line) // self._columns))
@@ -172,7 +172,7 @@ class Screen:
         return True
 
     def _turn(self, number: int, total: int) -> bool:
-        """Wait for the person to want the next page, or the whole rest; False when they go away."""
+        """Wait until the person asks for the next page or for the whole rest. False when they leave."""
         typed = self.read(
             f"-- {number:,} of {total:,} lines; Enter: go on, r: the whole rest, q: leave it -- "
         )
@@ -180,7 +180,7 @@ class Screen:
         return typed is not None and typed.strip().lower() != "q"
 
     def read(self, prompt: str, *, goes_on: bool = False) -> str | None:
-        """Read a line that was typed after this prompt came; None when there are no more."""
+        """Read a line that was typed after this prompt appeared. None at the end of the input."""
         return read_line(prompt, self._is_open, goes_on=goes_on)
 
 
@@ -188,18 +188,18 @@ _at_the_terminal = threading.Lock()
 
 
 def one_at_a_time(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-    """Do the same for calls that come side by side: each question waits for the one before."""
+    """Do the same for parallel calls: each question waits for the previous one."""
     with _at_the_terminal:
         return ask_at_terminal(tool, arguments, request)
 
 
 def _show_call(screen: Screen, request: ApprovalRequest, *, with_effect: bool) -> bool:
-    """Show a call; tell whether the person has seen all of it."""
+    """Show a call. Return whether the person has seen all of it."""
     tool = request.tool
     for change in request.changes:
         click.secho(revealed(f"asked again: {change}"), err=True, bold=True)
     click.secho(f"{tool.name} ({tool.safety_level.value})", err=True, bold=True)
-    # What follows the first sentence is for models.
+    # The text after the first sentence is written for models.
     sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
     click.echo(revealed(f"{sentence}{stop.strip()}"), err=True)
     texts = [request.arguments_text(), *([request.effect_text()] if with_effect else [])]
@@ -227,14 +227,14 @@ def edited_by_hand(arguments: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class Review:
-    """The hunks of a change, what was decided about each, and which one is looked at."""
+    """The hunks of a change, the decision about each, and the hunk that is shown now."""
 
     def __init__(self, found: Sequence[hunks.Hunk]) -> None:
         self._hunks = list(found)
         self._marks: list[bool | None] = [None] * len(found)
         self._place = 0
         self.seen: set[int] = set()
-        # About the rule that was written for all calls such as this.
+        # The message about the rule that was written for all calls like this one.
         self.told = ""
         self._keys: dict[str, Callable[[], None]] = {
             "n": lambda: self._move(1),
@@ -260,16 +260,16 @@ class Review:
         return [hunk for hunk in self._hunks if hunk.number not in self.seen]
 
     def header(self) -> str:
-        """Tell how far the review is."""
+        """Describe the progress of the review."""
         yes, no, left = (self._marks.count(mark) for mark in (True, False, None))
         return f"Progress: {yes}/{len(self._marks)} accepted, {no} rejected, {left} pending"
 
     def hunk(self) -> tuple[hunks.Hunk, str]:
-        """Return the hunk that is looked at, and what was decided about it."""
+        """Return the hunk that is shown now, and the decision about it."""
         return self._hunks[self._place], MARKS[self._marks[self._place]]
 
     def press(self, key: str) -> bool:
-        """Do what a key says; tell whether it is one."""
+        """Perform the action of a key. Return whether the key has one."""
         action = self._keys.get(KEYS_OF_WORDS.get(key.lower(), key))
         if action is not None:
             action()
@@ -279,7 +279,7 @@ class Review:
         if 0 <= self._place + step < len(self._hunks):
             self._place += step
             return
-        # A person who means no by n would be asked the same again without a word.
+        # A person may type n and mean no. Without a message they would only see the same question again.
         which = "only" if len(self._hunks) == 1 else "last" if step > 0 else "first"
         click.echo(f"this is the {which} hunk: a accepts it, r rejects it, q finishes", err=True)
 
@@ -298,7 +298,7 @@ class Review:
 def review_edit(
     tool: Tool, arguments: dict[str, Any], screen: Screen, always: Chooser | None = None
 ) -> Decision | None:
-    """Ask about every hunk of a proposal; None when there is nothing to go through."""
+    """Ask about every hunk of a proposal. None when there are no hunks to review."""
     texts = tool.proposed_edit(arguments)
     found = hunks.split(*texts) if texts else []
     if not texts or not found:
@@ -316,7 +316,7 @@ def review_edit(
 
 
 class Picked(NamedTuple):
-    """The numbers of the hunks that a person accepted, what was shown of them, and why not the others."""
+    """The accepted hunks, the text that was shown of them, and the reason against the others."""
 
     numbers: set[int]
     shown: str
@@ -324,7 +324,7 @@ class Picked(NamedTuple):
 
 
 def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen, always: Chooser | None = None) -> Picked | None:
-    """Ask about every hunk; None when the person went away."""
+    """Ask about every hunk. None when the person leaves."""
     review = Review(found)
     if not _go_through(review, screen, always):
         return None
@@ -339,7 +339,7 @@ def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen, always: Chooser | No
 
 
 def _go_through(review: Review, screen: Screen, always: Chooser | None = None) -> bool:
-    """Read keys until the person has finished; False when they went away."""
+    """Read keys until the person has finished. False when they leave."""
     click.echo(HELP if always is None else f"{HELP}\n{ALWAYS}", err=True)
     while True:
         if not _show_hunk(review, screen):
@@ -348,12 +348,12 @@ def _go_through(review: Review, screen: Screen, always: Chooser | None = None) -
         screen.rest()
         if typed is None:
             return False
-        # A space is a key too.
+        # A space is a key, so it must not be stripped away.
         key = typed.strip() or typed[:1]
         if key == "q" or _is_always(key, review, screen, always):
             return True
         if key == "A" and review.unseen():
-            # Nobody accepts what they were not shown.
+            # A person must not accept hunks that were not shown.
             if not all(_show_unseen(review, screen, hunk) for hunk in review.unseen()):
                 return False
             click.echo("These had not been shown yet. A once more accepts all.", err=True)
@@ -364,7 +364,7 @@ def _go_through(review: Review, screen: Screen, always: Chooser | None = None) -
 
 
 def _is_always(key: str, review: Review, screen: Screen, always: Chooser | None) -> bool:
-    """Tell whether all is accepted, and a rule was written for all such calls."""
+    """Return whether every hunk is accepted and a rule was written for all such calls."""
     if key.lower() != "always" or always is None:
         return False
     if not review.is_whole():
@@ -375,7 +375,7 @@ def _is_always(key: str, review: Review, screen: Screen, always: Chooser | None)
 
 
 def _show_hunk(review: Review, screen: Screen) -> bool:
-    """Show the hunk that is looked at, a long one once."""
+    """Show the current hunk. A long hunk is shown once."""
     hunk, mark = review.hunk()
     click.secho(f"\n{review.header()}", err=True, bold=True)
     text = _shown_hunk(hunk)
@@ -389,7 +389,7 @@ def _show_hunk(review: Review, screen: Screen) -> bool:
 
 
 def _show_unseen(review: Review, screen: Screen, hunk: hunks.Hunk) -> bool:
-    """Show a hunk; tell whether the person has seen all of it."""
+    """Show a hunk. Return whether the person has seen all of it."""
     if not screen.show(_shown_hunk(hunk), is_kept=False):
         return False
     review.seen.add(hunk.number)

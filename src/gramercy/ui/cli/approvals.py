@@ -1,7 +1,7 @@
-"""`gramercy approvals`: decide here about calls that wait in other processes, or in none any more.
+"""`gramercy approvals`: decide about calls that wait in other processes, or whose process has ended.
 
-A decision is one move in the journal that names the question which was shown, so that of several who decide
-one wins and the others are told. What needs the tool itself is asked of the process that serves it.
+A decision is one transition in the journal. It names the question that was shown, so when several people
+decide, one wins and the others are told. Requests that need the tool itself go to the process that serves it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gramercy.journal.base import CallRecord, Journal
 
 
-# Every safe call of every process rings too: what comes within this time is looked at together.
+# Every safe call of every process notifies too. Notifications within this time are handled together.
 TOGETHER_SECONDS = 0.02
 key_argument = click.argument("key", type=click.IntRange(min=1))
 seal_option = click.option(
@@ -111,7 +111,7 @@ def show_call(journal: Journal, key: int, *, hunks: bool, as_json: bool) -> None
 
 
 def _hint(text: str) -> None:
-    """Tell a person what to do next; a program knows."""
+    """Tell a person the next step. A program needs no hint."""
     if sys.stdout.isatty():
         tell(text)
 
@@ -210,7 +210,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
     """Say what became of a call that is in doubt: it was cut off while it ran, so look before you say."""
     if is_interrupted(found_record(journal, key)):
-        # Nobody has looked after it yet; which tools are idempotent is not known here, and you decide.
+        # No process has recovered this call yet. Idempotent tools are not known here, so the person decides.
         journal.recover(lambda _: False)
     record = resolve(journal, key, happened=outcome == "done", by=person(), reason=reason)
     if as_json:
@@ -234,7 +234,7 @@ def watch(journal: Journal, project: str, *, as_json: bool) -> None:
             found = waiting_calls(journal, project)
             now = {record.key: record.step for record in found}
             if as_json and now != seen:
-                # Whole each time, so that a reader who missed one has lost nothing.
+                # Print the whole list each time: a reader that missed one line has lost nothing.
                 click.echo(json.dumps({"pending": [summary(record) for record in found]}))
             elif not as_json:
                 _tell_news(journal, seen or {}, found, is_asking=is_asking)
@@ -271,7 +271,7 @@ def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
 def allowed(  # noqa: PLR0913 - the words of the command
     journal: Journal, record: CallRecord, seal: str, reason: str, always: str, *, as_json: bool
 ) -> int:
-    """Approve a call, and write a rule for those like it."""
+    """Approve a call, and write a rule for similar calls."""
     check_code(record, seal)
     rules = always_of(journal, record)
     offer = rules.named(always)
@@ -281,7 +281,7 @@ def allowed(  # noqa: PLR0913 - the words of the command
 
 
 def found_record(journal: Journal, key: int) -> CallRecord:
-    """Return a call; JournalError when there is none."""
+    """Return a call. JournalError when the journal has no such call."""
     record = journal.record(key)
     if record is None:
         raise JournalError(f"there is no call {key} in this journal: gramercy approvals list tells which are")
@@ -289,9 +289,9 @@ def found_record(journal: Journal, key: int) -> CallRecord:
 
 
 def open_record(journal: Journal, key: int, *, is_trusted: bool = True) -> CallRecord:
-    """Return a call that waits for a decision; JournalError tells how another one stands.
+    """Return a call that waits for a decision. JournalError tells the state of any other call.
 
-    One that is trusted must be what was recorded; to deny a call it need not be.
+    A trusted call must be exactly as it was recorded. To deny a call, that is not needed.
     """
     record = found_record(journal, key)
     if is_trusted and (doubt := doubt_about(journal, record)):
@@ -307,7 +307,7 @@ def open_record(journal: Journal, key: int, *, is_trusted: bool = True) -> CallR
 
 
 def check_code(record: CallRecord, code: str) -> None:
-    """Refuse a code that is not that of the question as it is now."""
+    """Refuse a code that does not belong to the current question."""
     if not is_code(code, seal_of(record)):
         raise JournalError(
             f"{code:.40} is not the code of call {record.key} as it is asked about now: look at it again "
@@ -323,7 +323,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
-    """Have the person at this terminal decide."""
+    """Let the person at this terminal decide."""
     if why := why_nobody():
         raise click.UsageError(
             f"nobody can be asked here, since {why}: look with gramercy approvals show {record.key}, "
@@ -333,19 +333,19 @@ def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
 
 
 def decided(journal: Journal, record: CallRecord, decision: Decision, *, as_json: bool) -> int:
-    """Record a decision and tell what came of it."""
+    """Record a decision and report the state of the call after it."""
     made = decide_as_person(journal, record, decision)
     return outcome(follow(journal, made), as_json=as_json)
 
 
 def outcome(record: CallRecord, *, as_json: bool) -> int:
-    """Tell how a call stands after a decision; return the exit code."""
+    """Report the state of a call after a decision. Return the exit code."""
     report(record, as_json=as_json)
     return DENIED if record.state is State.DENIED else 0
 
 
 def report(record: CallRecord, *, as_json: bool) -> None:
-    """Tell how a call stands."""
+    """Report the state of a call."""
     if as_json:
         click.echo(json_text({**summary(record), "detail": record.facts.detail}))
     else:

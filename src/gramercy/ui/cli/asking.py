@@ -1,8 +1,8 @@
-"""The one reader of a person's answers: an answer was typed after its question could be read.
+"""The one reader of a person's answers: it accepts only text typed after the question was shown.
 
-What was typed before a question stood on the screen was meant for something else, so it is dropped, and so is
-what comes in the first moment, too early to be an answer. A yes is a word alone. Answers come from a terminal
-only: what is in a pipe was written before the question. Nothing here knows what is asked about.
+Text typed before a question appeared was meant for something else, so it is dropped. So is text typed in the
+first moment, which is too early for an answer. A yes is a word alone. Answers come from a terminal only: text
+in a pipe was written before the question. This module does not know the subject of a question.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A person needs longer to read a question: keys that come sooner were typed for something else.
+# A person needs longer than this to read a question. Earlier keys were meant for something else.
 DEAF_SECONDS = 0.3
-# How long a question stands here that was decided elsewhere; a look costs the journal microseconds.
+# The interval of checks whether the question was decided elsewhere. A check costs the journal microseconds.
 LOOK_SECONDS = 0.3
 READ_BYTES = 4096
 YES = frozenset({"a", "approve", "y", "yes"})
@@ -41,35 +41,36 @@ def why_nobody() -> str:
 
 
 def read_line(prompt: str, is_open: Callable[[], bool] | None = None, *, goes_on: bool = False) -> str | None:
-    """Draw a prompt below what was shown and read a line; None when there are no more, or nobody is there.
+    """Draw a prompt and read a line. None at the end of the input, or without a terminal.
 
-    With `is_open` the question is withdrawn when it is decided elsewhere. What `goes_on` from an answer, such
-    as its reason, may have been typed at once.
+    With `is_open` the question is withdrawn when it is decided elsewhere. With `goes_on` the line continues
+    an answer, such as its reason, and may have been typed together with it.
     """
     if why_nobody():
         return None
     if not goes_on and _forget_typed():
         click.echo(f"({DROPPED})", err=True)
     click.echo(prompt, nl=False, err=True)
-    # A terminal gives a line at a time, so that none waits unseen in a buffer.
+    # A terminal delivers one line at a time, so no line waits unseen in a buffer.
     has_line = is_open is None
     while not has_line:
         has_line = bool(select.select([sys.stdin], [], [], LOOK_SECONDS)[0])
-        # Also where a line has come: it was typed for what comes after the question.
+        # Check this even when a line has arrived: it was typed for whatever follows the question.
         if is_open is not None and not is_open():
             click.echo("\nit was decided elsewhere", err=True)
             return None
     line = sys.stdin.readline()
     if not line:
-        click.echo(err=True)  # what is printed next must not stand behind the prompt
+        click.echo(err=True)  # the next output must not stand behind the prompt
         return None
     return line.removesuffix("\n")
 
 
 def _forget_typed() -> bool:
-    """Drop what was typed until now and what is typed for a moment; tell whether there was anything.
+    """Drop the text typed so far and during a short moment. Return whether there was any.
 
-    Meanwhile keys come one by one and unseen: half a line would stand behind the prompt and count as typed.
+    Meanwhile the terminal delivers single keys without echo. Otherwise half a line would stand behind the
+    prompt and become part of the answer.
     """
     keyboard, is_typed = sys.stdin.fileno(), False
     before = termios.tcgetattr(keyboard)
@@ -84,13 +85,13 @@ def _forget_typed() -> bool:
                     break
                 is_typed = True
     finally:
-        # Flushes once more: what came between the last look and now.
+        # TCSAFLUSH also drops the keys that came after the last read.
         termios.tcsetattr(keyboard, termios.TCSAFLUSH, before)
     return is_typed
 
 
 def _dropped(keyboard: int) -> bool:
-    """Read and forget; tell whether the terminal is still there."""
+    """Read and drop input. Return whether the terminal is still open."""
     try:
         return bool(os.read(keyboard, READ_BYTES))
     except OSError:
@@ -98,10 +99,10 @@ def _dropped(keyboard: int) -> bool:
 
 
 def answer_of(typed: str) -> tuple[str, str]:
-    """Return the word of an answer, in small letters, and the reason behind it.
+    """Return the word of an answer in lower case, and its reason.
 
-    The reason stands behind a colon: a sentence that begins with a word that approves approves nothing. A
-    denial takes its reason as it comes.
+    The reason follows a colon: a sentence that starts with an approving word must not approve. A denial takes
+    its reason in any form.
     """
     denied = _DENIED.fullmatch(typed.strip())
     if denied is not None:
@@ -111,7 +112,7 @@ def answer_of(typed: str) -> tuple[str, str]:
 
 
 def is_confirmed(question: str) -> bool:
-    """Ask a question until the answer is yes or no; Abort when the person went away."""
+    """Ask a question until the answer is yes or no. Abort when the person leaves."""
     while True:
         typed = read_line(f"{question} [y/N]: ")
         if typed is None:
@@ -123,7 +124,7 @@ def is_confirmed(question: str) -> bool:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on where the person says yes, or has said --yes; else Abort, or UsageError where nobody is there."""
+    """Return if the person says yes or gave --yes. Else raise Abort, or UsageError without a terminal."""
     if yes:
         return
     if why := why_nobody():

@@ -1,4 +1,4 @@
-"""`gramercy audit`: look at what was recorded, prove that nobody has changed it, and delete contents."""
+"""`gramercy audit`: show the recorded calls, prove that they are unchanged, and delete contents."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 STATES = click.Choice([state.value for state in State])
 HASH = re.compile("[0-9a-f]{64}")
-# What is in the same database, and what no event tells of.
+# Data in the same database that no event covers.
 NOT_COVERED = ("conversations", "leases", "whole answers that a caller has not fetched yet", "deliveries")
-# As `less` would be full; more are asked for with --most.
+# About a screenful. --most asks for more.
 USUAL = 30
 
 
@@ -194,7 +194,7 @@ def _verified(file: Path | None, place: str | None, anchors: list[Head]) -> Repo
 
 
 def _unexpected(expect: str | None, report: Report) -> str:
-    """Return what is to be said about a digest that is not that of the chains' ends now."""
+    """Return the message about a digest that differs from that of the current chain ends."""
     if expect is None or not HASH.fullmatch(expect) or expect == report.digest:
         return ""
     return (
@@ -272,7 +272,7 @@ def export(journal: SqlJournal, file: Path, *, contents: bool) -> None:
 
 
 def _write_new(path: Path, lines: Iterator[bytes] | Sequence[bytes]) -> None:
-    """Write a file that is not there yet, for its owner alone."""
+    """Write a file that does not exist yet, readable by its owner alone."""
     try:
         with whole_file(path, mode=0o600, is_new=True) as file:
             file.writelines(line + b"\n" for line in lines)

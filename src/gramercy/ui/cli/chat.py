@@ -78,7 +78,7 @@ def chat(  # noqa: PLR0913 - one parameter per option
         if debug:
             place.open_provider = watched(place.open_provider)
         place.use_mode(Mode(mode))
-        # At once, and not after the first message was typed.
+        # Open it now, so that an error is not first seen after the first message.
         place.provider(place.model)
         talk = Chat(place, runner, asking)
         try:
@@ -104,18 +104,18 @@ class Chat:
         self.rewinding = Rewinding(place)
         self.commands = Commands(self)
         self.context = ContextWindow()
-        # Messages as they were typed, without what they mention, by how many were there before.
+        # Messages as they were typed, without the expanded mentions, by the number of messages before them.
         self.typed: dict[int, str] = {}
-        # Of the answers in this process.
+        # The answers of this process.
         self.responses: list[Response] = []
         self.has_failed = False
         self._ahead = Ahead()
         self._watches_keys = False
-        # What Esc stops; one that is over is not stopped by it.
+        # The task that Esc cancels. A finished task is not affected.
         self._task: asyncio.Task[None] | None = None
 
     def at_terminal(self, messages: Sequence[str]) -> int:
-        """Talk with a person until they leave."""
+        """Run the chat with a person until they leave."""
         mentions = self.place.mentions().completions
         project = Path(self.place.project)
         offer_names(MessageCompleter(project, tuple(COMMANDS), self.commands.words, mentions), "chat")
@@ -126,7 +126,7 @@ class Chat:
         if self.talk.kept:
             self.commands.show_end()
         if self.place.image is not None:
-            # It is ready when the first message needs it.
+            # Start the image now: it is ready when the first message needs it.
             in_background(self.place.image.checkpoints)
         with remembered("chat"):
             for message in messages:
@@ -144,18 +144,18 @@ class Chat:
             except EOFError:
                 return
             except KeyboardInterrupt:
-                # Only what was being typed is given up.
+                # Only the text of this line is discarded.
                 click.echo("", err=True)
             except GramercyError as error:
                 self.fail(error)
 
     @property
     def prompt(self) -> str:
-        """The prompt: it names a mode that is not the usual one."""
+        """The prompt. It names the mode unless it is the usual one."""
         return "> " if self.place.mode is Mode.ASK else f"{self.place.mode.value}> "
 
     def from_pipe(self, messages: Sequence[str]) -> int:
-        """Answer what was said on the command line, together with standard input."""
+        """Answer the messages of the command line, together with standard input."""
         piped = read_standard_input()
         *first, last = messages or ("",)
         for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
@@ -166,17 +166,17 @@ class Chat:
         return FAILED if self.has_failed else 0
 
     def handle(self, entry: str) -> bool:
-        """Do what was typed; tell whether to go on."""
+        """Handle one entry. Return whether to go on."""
         if not entry.strip():
             return True
         if _is_command(entry):
             return self.commands.do(entry)
-        # A message may begin with a slash after a space.
+        # A message that starts with a slash is typed after a space.
         self.say(entry)
         return True
 
     def say(self, message: str, *, is_raised: bool = False) -> None:
-        """Let the agent answer; Esc or Ctrl-C stops the answer, and what was said so far is kept."""
+        """Let the agent answer. Esc or Ctrl-C stops the answer; the text so far is kept."""
         answers = Answers()
         try:
             with self._until_stopped():
@@ -184,7 +184,7 @@ class Chat:
         except (KeyboardInterrupt, asyncio.CancelledError):
             self._ahead.forget()
             if self.place.image is not None:
-                # What runs on a thread is not reached by the end of the task that waits for it.
+                # Work on a thread is not stopped by cancelling the task that awaits it.
                 self.place.image.interrupt()
             answers.end_line()
             tell("(stopped)")
@@ -222,7 +222,7 @@ class Chat:
 
     @contextmanager
     def _until_stopped(self) -> Iterator[None]:
-        """Let questions be asked, and Esc stop the answer where keys can be watched, until the block ends."""
+        """Allow questions until the block ends, and stop the answer at Esc where keys can be watched."""
         with self._asking.until_stopped():
             if not self._watches_keys:
                 yield
@@ -243,18 +243,18 @@ class Chat:
             show(figures_line(response, str(self.place.model)), err=True, dim=True)
 
     def begin(self) -> None:
-        """Begin another conversation."""
+        """Begin a new conversation."""
         self.use(new_talk(self.place))
 
     def use(self, talk: SessionTalk) -> None:
-        """Go on with a conversation."""
+        """Continue a conversation."""
         self.talk = talk
         self.typed.clear()
         self.context.tell_again()
         self.rewinding.forget()
 
     def fail(self, error: Exception) -> None:
-        """Tell what went wrong; the conversation goes on."""
+        """Show an error. The conversation goes on."""
         self.has_failed = True
         show(visible(str(error)), err=True, fg="red")
 

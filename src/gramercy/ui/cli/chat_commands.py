@@ -1,4 +1,4 @@
-"""What is typed with a slash in a chat: the model, the mode, the conversation, what it cost, going back."""
+"""The slash commands of a chat: the model, the mode, the conversation, its cost, and undo."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 INTRODUCTION = '''\
 What you type is said to the agent. @FILE adds a file, \\ at the end of a line goes on, """ begins and ends
 several lines. Ctrl-C stops an answer, Ctrl-R searches what was typed before, Tab completes, Ctrl-D leaves.'''
-# Conversations in a list; `gramercy sessions list` has all.
+# Conversations in a list. `gramercy sessions list` shows all.
 MOST_LISTED = 20
-# Messages of a conversation that goes on, so that a person knows where they are.
+# Messages shown when a conversation is resumed, so that the person recognizes it.
 MOST_SHOWN = 2
-# What terminals take in one sequence that sets the clipboard, before base64.
+# The limit of terminals for one sequence that sets the clipboard, before base64.
 LARGEST_COPY = 74_000
 
 
@@ -80,17 +80,17 @@ ALIASES = {"/exit": "/quit", "/q": "/quit", "/clear": "/new", "/rewind": "/undo"
 
 
 def help_text() -> str:
-    """Return what /help shows."""
+    """Return the text of /help."""
     return "\n".join([INTRODUCTION, *(f"  {each.usage:<26}{each.does}" for each in _ALL)])
 
 
 class Commands:
-    """Does what commands say, in one chat."""
+    """Executes the commands of one chat."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._place = chat.place
-        # The mode in which /plan goes on when the plan is made.
+        # The mode to return to when the plan is made.
         self._before_plan = Mode.ASK
         self._does: dict[str, Callable[[str], object]] = {
             "/help": lambda _: click.echo(help_text()),
@@ -120,7 +120,7 @@ class Commands:
         }
 
     def do(self, entry: str) -> bool:
-        """Do what a command says; tell whether to go on. A failure is shown, never raised."""
+        """Execute a command. Return whether to go on. A failure is shown, never raised."""
         word, _, rest = entry.strip().partition(" ")
         word, rest = ALIASES.get(word, word), rest.strip()
         if word == "/quit":
@@ -136,7 +136,7 @@ class Commands:
         return True
 
     def words(self, command: str) -> Sequence[str]:
-        """Return what may follow a command, for the Tab key."""
+        """Return the words that may follow a command, for the Tab key."""
         if command == "/mode":
             return [mode.value for mode in Mode]
         if command in ("/role", "/template"):
@@ -174,7 +174,7 @@ class Commands:
             self._mode(Mode.PLAN.value)
 
     def _undo(self) -> str | None:
-        """Take the last message back; return it, so that it can be said again."""
+        """Undo the last message. Return it, so that it can be sent again."""
         talk = self._chat.talk
         said = talk.conversation
         with interrupts() as pressed:
@@ -220,7 +220,7 @@ class Commands:
         self.show_end()
 
     def show_end(self) -> None:
-        """Show how the conversation that goes on has ended."""
+        """Show the last messages of the conversation that is resumed."""
         talk = self._chat.talk
         tell(f"{talk.session}: {talk.record.title}, {len(talk.kept)} messages")
         if unanswered(talk.conversation):
@@ -255,7 +255,7 @@ class Commands:
     def _compact(self, _: str) -> None:
         chat, model = self._chat, self._place.model
         made = chat.runner.run(compact(chat.talk, self._place.provider(model), model))
-        # What was laid beside the messages that are gone is told with the next one.
+        # The attachments of the removed messages are sent again with the next one.
         chat.context.tell_again()
         size = f"about {made.tokens_before:,} tokens before, {made.tokens_after:,} now"
         tell(f"a summary stands for {made.messages} messages: {size}")
@@ -294,7 +294,7 @@ class Commands:
             show(f"  {item.id:<8} {item.title}, about {item.tokens:,} tokens{pin}")
 
     def _add(self, rest: str) -> None:
-        """Lay a file or a text beside the conversation."""
+        """Attach a file or a text to the conversation."""
         attached = self._place.mentions().resolve(f"@{rest}" if rest[0] != "@" else rest).attached
         for each in attached:
             item = self._chat.context.add("file", each.text, source=each.title)
@@ -321,7 +321,7 @@ class Commands:
             raise SourceError(
                 f"the answer is longer than {LARGEST_COPY:,} bytes: /export writes it to a file"
             )
-        # OSC 52: the terminal itself sets the clipboard, also of the machine that a person sits at.
+        # With OSC 52 the terminal sets the clipboard, even when the person sits at another machine.
         sys.stdout.write(f"\x1b]52;c;{b64encode(text).decode()}\a")
         sys.stdout.flush()
         tell(f"{len(text):,} bytes are in the clipboard, if the terminal lets programs set it")
@@ -380,7 +380,7 @@ def _unknown(word: str) -> str:
 
 
 def own_directory(kind: str) -> Path:
-    """Return where a person keeps roles or templates: beside their configuration."""
+    """Return the directory of a person's roles or templates, beside their configuration."""
     from gramercy.workbench.configuration import user_file
 
     return user_file().parent / kind

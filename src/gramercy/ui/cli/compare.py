@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gramercy.workbench.agents import Plan
     from gramercy.workbench.workplace import Workplace
 
-# A comparison makes many calls that nobody will come back to: a question left open would help nobody.
+# A comparison makes many calls, and no person returns to them. An open question would stay unanswered.
 UNATTENDED = Denied(
     "a comparison without a terminal asks nobody: allow the tool with a rule (--policy)", Refuser.APPROVER
 )
@@ -155,7 +155,7 @@ def _ask(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Dec
 
 
 def _named(libraries: Sequence[str], shared: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the sources of each library by its name, those that all share before its own."""
+    """Return the sources of each library by name. Shared sources come before its own."""
     found: dict[str, tuple[str, ...]] = {}
     plain: set[str] = set()
     for word in libraries:
@@ -175,7 +175,7 @@ def _named(libraries: Sequence[str], shared: tuple[str, ...]) -> dict[str, tuple
 
 
 def _loaded(plan: Plan, named: dict[str, tuple[str, ...]]) -> dict[str, ToolLibrary]:
-    """Load the libraries; what of the agent cannot be bound is told for all of them at once."""
+    """Load the libraries. Tools of the agent that cannot be bound are reported for all libraries at once."""
     found, faults = {}, []
     for name, sources in named.items():
         library = found[name] = load_tools(*sources).library()
@@ -191,7 +191,7 @@ def _loaded(plan: Plan, named: dict[str, tuple[str, ...]]) -> dict[str, ToolLibr
 def _variants(
     place: Workplace, libraries: dict[str, ToolLibrary], models: Sequence[ModelName]
 ) -> list[Variant]:
-    """Return the sides: every library, with every model where there are several."""
+    """Return the variants: every library, with every model where there are several."""
     agents = list(dict.fromkeys([place.agent.model, *models]))
     return [
         Variant(f"{name} of {model}" if models else name, with_model(place.agent, model), library)
@@ -201,7 +201,7 @@ def _variants(
 
 
 class _Work:
-    """The runs of a comparison, kept as they end: what was done before Ctrl-C or the budget is reported."""
+    """The runs of a comparison, kept as they end: after Ctrl-C or a spent budget they are still reported."""
 
     def __init__(self, place: Workplace, budget: float | None, *, quiet: bool) -> None:
         self._place, self._budget, self._is_quiet = place, budget, quiet
@@ -245,7 +245,7 @@ class _Work:
 
 
 def _folder(folder: str | None) -> Path | None:
-    """Make the directory for traces before anything runs: what cannot be made is told at once."""
+    """Create the directory for traces before anything runs, so that a failure is reported at once."""
     if folder is None:
         return None
     try:
@@ -272,7 +272,7 @@ def _write_traces(folder: Path, found: Comparison) -> None:
 
 
 def _file_name(variant: str, taken: set[str]) -> str:
-    """Return a name for the file of a side; those that differ in other characters alone are numbered."""
+    """Return a file name for a variant. Names that differ only in replaced characters are numbered."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in variant)
     return next(
         each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if each not in taken

@@ -1,6 +1,6 @@
 """Write a message at the prompt: lines, blocks, pastes and the editor; Tab completes commands, models, files.
 
-What was typed is kept for the next time and searched with Ctrl-R, as in the other prompts.
+Entries are kept for the next run and searched with Ctrl-R, as in the other prompts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gramercy.ui.cli.keys import Ahead
 
-# As much as a command reads from standard input; a model's window ends far before.
+# The limit of a command for standard input. The context window of a model is far smaller.
 LONGEST_MESSAGE = 4_000_000
 # Begins and ends a message of several lines.
 BLOCK = '"""'
@@ -28,10 +28,10 @@ CONTINUED = "  "
 
 
 class Composer:
-    """Messages and commands, one after the other; EOFError says that there are no more.
+    """Messages and commands, one after the other. EOFError marks the end of the input.
 
-    A line that ends in a backslash goes on; so does what was pasted, also where the terminal does not bracket
-    it: then its lines wait already.
+    A line that ends in a backslash continues on the next one. A paste is one message too, even where the
+    terminal does not bracket it: then its lines are waiting already.
     """
 
     def __init__(self, line: Callable[[str], str] = typed_line) -> None:
@@ -42,7 +42,7 @@ class Composer:
         try:
             return self._read(prompt)
         except InvalidMessageError:
-            # The lines of a paste that are left are no message of their own.
+            # The remaining lines of a paste are not messages of their own.
             while _is_pasted():
                 self._line("")
             raise
@@ -73,7 +73,7 @@ class Composer:
 
 
 def line_ahead(ahead: Ahead, read: Callable[[str], str]) -> Callable[[str], str]:
-    """Return what reads lines at a prompt: those that were typed ahead first."""
+    """Return a function that reads lines at a prompt: lines that were typed ahead come first."""
 
     def line(prompt: str) -> str:
         readline = sys.modules.get("readline")
@@ -95,7 +95,7 @@ def line_ahead(ahead: Ahead, read: Callable[[str], str]) -> Callable[[str], str]
 
 
 def _is_pasted() -> bool:
-    """Tell whether more lines of a paste wait; a terminal that brackets pastes gives them as one."""
+    """Return whether more lines of a paste wait. A terminal that brackets pastes delivers them as one."""
     has_brackets = "readline" in sys.modules and os.environ.get("TERM", "dumb") != "dumb"
     return not has_brackets and input_waits()
 
@@ -122,7 +122,7 @@ def read_standard_input() -> str:
 
 
 def edited(text: str) -> str | None:
-    """Let the person write a message in their editor; None when nothing was saved."""
+    """Let the person write a message in their editor. None when they saved nothing."""
     try:
         made = click.edit(text, extension=".md")
     except click.ClickException as error:
@@ -131,7 +131,7 @@ def edited(text: str) -> str | None:
 
 
 class MessageCompleter:
-    """What readline asks: commands at the beginning, their words after it, files after an @."""
+    """The completer for readline: commands at the beginning, their words after it, files after an @."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class MessageCompleter:
     ) -> None:
         self._project = project
         self._commands = commands
-        # The words that may follow a command, and what may be mentioned beside files.
+        # The words that may follow a command, and the mentions other than files.
         self._words = words
         self._mentions = mentions
         self._found: list[str] = []

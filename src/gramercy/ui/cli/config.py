@@ -1,4 +1,4 @@
-"""`gramercy config`: the settings that hold for the images of a project, and where each comes from."""
+"""`gramercy config`: the effective settings for the images of a project, and the origin of each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_settings(*, origin: bool, as_json: bool, project: str, sandbox: bool, *
 
     The options of images are taken into account, so that you see what a command with them would use.
     """
-    del sandbox  # no setting: each command has to be told
+    del sandbox  # not a setting: each command takes its own flag
     found = read_configuration(project, told_settings(options))
     if as_json:
         click.echo(json_text(_report(project, found)))
@@ -69,7 +69,7 @@ def show_settings(*, origin: bool, as_json: bool, project: str, sandbox: bool, *
 
 
 def _lines(key: str, found: Configuration, *, with_origin: bool) -> Iterator[str]:
-    """Write a setting as a line of TOML; what is not set is a comment with the default."""
+    """Format a setting as a line of TOML. An unset one becomes a comment with the default."""
     about = _origin(key, found)
     origin = f"  # from {'; '.join(about)}" if with_origin else ""
     if about == [DEFAULT]:
@@ -94,7 +94,7 @@ def _report(project: str, found: Configuration) -> dict[str, Any]:
 
 
 def _origin(key: str, found: Configuration) -> list[str]:
-    """Name where a value comes from, or its parts; of several sources that say the same, the nearest."""
+    """Name the origin of a value, or of its parts. Of several sources with one value, name the nearest."""
     value = getattr(found.settings, key)
     names: list[str] = []
     for part in _parts(value):
@@ -116,14 +116,14 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _named(source: Source, key: str) -> str:
-    """Say which word it was: the option or the variable, or the file."""
+    """Name the option, the variable or the file."""
     if source.name == "the command line":
         return f"--{SPELLINGS.get(key, key)}"
     return variable(key) if source.name == "the environment" else source.name
 
 
 def _value(key: str, found: Configuration) -> Any:
-    """Return what holds, as a file would say it."""
+    """Return the effective value, in the form that a file would have."""
     holds = {
         "timeout": found.timeout,
         "timeout_limit": found.timeout_limit,
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
-        # What is borrowed from the environment may be a secret, and a screen or a report is no place for it.
+        # Values taken from the environment may be secrets. They must not be shown on a screen or in a report.
         return {name: BORROWED if os.environ.get(name) == each else each for name, each in value.items()}
     if isinstance(value, PublishedPort):
         return value.inner if value.inner == value.outer else f"{value.outer}:{value.inner}"
@@ -147,7 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def _toml(value: Any) -> str:
-    """Write a value as TOML, whose texts, numbers and lists are those of JSON."""
+    """Format a value as TOML. Its strings, numbers and lists are those of JSON."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gramercy.journal.base import Journal
     from gramercy.workbench.recording import Recording
 
-# A frame to an image holds 64 MiB, and JSON can take several bytes for one: load larger files.
+# A frame to an image holds 64 MiB, and JSON can take several bytes for one. Load a larger file instead.
 LARGEST_CODE = 16 * 1024 * 1024
 
 
@@ -106,7 +106,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
 
 
 def _shown(image: LiveImage, code: str, package: str | None, *, hints: bool) -> Reply:
-    """Evaluate, and show what it prints as it comes, then its values, as they are."""
+    """Evaluate, and show the output as it comes, then the values unchanged."""
     transcript = Transcript(image.language)
     reply = image.evaluate(code, package=package, watch=transcript.watch)
     transcript.close(reply)
@@ -116,7 +116,7 @@ def _shown(image: LiveImage, code: str, package: str | None, *, hints: bool) -> 
 
 
 def _debug(image: LiveImage, project: str, journal: Journal) -> None:
-    # What the prompt needs would make every evaluation start later.
+    # The modules of the prompt would delay the start of every evaluation.
     from gramercy.ui.cli.session import at_terminal
 
     tell("the image is as the error left it: :help lists the commands, Ctrl-D leaves")

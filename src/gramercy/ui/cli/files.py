@@ -1,6 +1,6 @@
 """Read and replace the text files that commands are pointed at, and the settings of clients.
 
-Every failure becomes one line for the person. Knows nothing of what is in the files.
+Every failure becomes one line for the person. This module does not know the content of the files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 STDIN: Final = "-"
-# People write nothing near this; it bounds time and memory.
+# No hand-written file comes near this size. It bounds time and memory.
 LARGEST: Final = 4 * 1024 * 1024
 # The settings of a busy client grow to several megabytes; this bounds time and memory.
 LARGEST_SETTINGS = 32 * 1024 * 1024
@@ -44,14 +44,14 @@ class TextFile:
 
 
 class Reader:
-    """Reads files one after the other and remembers which could not be read."""
+    """Reads files one after the other and remembers the failures."""
 
     def __init__(self, suffixes: tuple[str, ...]) -> None:
         self.suffixes = suffixes
         self.problems: list[str] = []
 
     def read(self, paths: Sequence[str]) -> Iterator[TextFile]:
-        """Yield the files of all paths, those inside directories included; each file comes once."""
+        """Yield the files of all paths, including those inside directories. Each file comes once."""
         seen = set()
         for path in paths:
             for found in self._expand(path):
@@ -107,7 +107,7 @@ def read_text(path: str) -> TextFile:
 
 
 def replace_text(path: str, text: str) -> None:
-    """Replace a file at once, keeping its mode."""
+    """Replace a file atomically, keeping its mode."""
     target = Path(path).resolve()
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -119,7 +119,7 @@ def replace_text(path: str, text: str) -> None:
 
 
 def display_name(path: str) -> str:
-    """Return a path as it can be shown anywhere."""
+    """Return a path in a form that any terminal can show."""
     return "<stdin>" if path == STDIN else click.format_filename(path)
 
 
@@ -138,7 +138,7 @@ def small_reason(error: Exception) -> str:
 def _identity(path: str) -> str:
     try:
         return path if path == STDIN else str(Path(path).resolve())
-    except (OSError, ValueError, RuntimeError):  # Reading it will say why.
+    except (OSError, ValueError, RuntimeError):  # Reading it will report the reason.
         return path
 
 
@@ -149,7 +149,7 @@ def _read_stdin() -> bytes:
 
 
 def _read_regular(path: str) -> bytes:
-    # A pipe could keep us waiting and a device could go on for ever.
+    # A pipe could block, and a device could be endless.
     mode = Path(path).stat().st_mode
     if stat.S_ISDIR(mode):
         raise ValueError("a directory, not a file")
@@ -160,7 +160,7 @@ def _read_regular(path: str) -> bytes:
 
 
 def read_settings(path: Path) -> str | None:
-    """Return the text of a file as it is, or None where there is no file."""
+    """Return the text of a file unchanged, or None where there is no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ClientSettingsError("not a regular file")
@@ -179,9 +179,9 @@ def read_settings(path: Path) -> str | None:
 
 
 def write_settings(path: Path, old: str | None, new: str, *, is_private: bool = False) -> Path | None:
-    """Replace a file that still has the old text; return where that is kept, if there was one.
+    """Replace a file if it still has the old text. Return the path of the backup, if there was a file.
 
-    What is private only its owner may read afterwards, and the copy of what it was as well.
+    A private file and its backup can afterwards be read by their owner only.
     """
     try:
         target = path.resolve()
@@ -190,7 +190,7 @@ def write_settings(path: Path, old: str | None, new: str, *, is_private: bool = 
             write_whole(target, new, mode=PRIVATE if is_private else None)
             return None
         mode = stat.S_IMODE(target.stat().st_mode)
-        # Root could write it all the same, but its owner has made it read-only.
+        # Root could still write it, but its owner has made it read-only.
         if not mode & WRITABLE or not os.access(target, os.W_OK):
             raise ClientSettingsError("cannot be written: it is read-only")
         if read_settings(target) != old:

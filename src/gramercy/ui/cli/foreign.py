@@ -22,7 +22,7 @@ _OPEN = (Standing.NEW, Standing.CHANGED)
 
 
 def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what every command about servers takes."""
+    """Add the options that every command about servers takes."""
     pins = click.option(
         "--pins",
         type=click.Path(dir_okay=False),
@@ -93,7 +93,7 @@ def show_tools(
 
 
 def _facts(review: Review) -> dict[str, Any]:
-    """Return the stable shape of --json; what is hidden in texts is written out."""
+    """Return the stable shape of --json, with hidden characters written out."""
     return {
         "server": review.server,
         "tool": reveal_line(review.tool),
@@ -128,11 +128,11 @@ def accept_tools(
 
 
 def _settle(file: PinFile, asked: list[Review], gone: list[Review], *, yes: bool) -> int:
-    """Ask about one tool after the other; return how many were refused."""
+    """Ask about one tool after the other. Return the number of refused tools."""
     refused = 0
     for review in asked:
         click.echo(review.text())
-        # What was shown is what is accepted, whatever the server says next.
+        # The definition that was shown is accepted, even if the server changes it meanwhile.
         if review.offered and (yes or is_confirmed("accept it?")):
             file.accept(review.server, [review.offered])
             accept_file(file.path)

@@ -1,4 +1,4 @@
-"""Decide when code that comes line by line is whole and can be sent. The image reads it; this only counts."""
+"""Decide when code that comes line by line is complete. Only the image parses it; this module counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 TERMINATING = "\"'(),;`"
 _CLAUSE = re.compile(r"(else|elif|except|finally)\b")
-# What reading can end with when the text is complete but wrong: the image will say what is.
+# Exceptions for a text that is complete but wrong. The image reports what is wrong.
 _WRONG = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 
 
@@ -17,7 +17,7 @@ class Form(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the code can be sent without looking at what follows."""
+        """Whether the code can be sent without looking at the next line."""
 
     @property
     def is_entered(self) -> bool:
@@ -31,7 +31,7 @@ class Form(Protocol):
         """Add a line, without its line break."""
 
     def ends_before(self, line: str) -> bool:
-        """Tell whether this line belongs to what follows."""
+        """Return whether this line belongs to the next form."""
 
 
 class LispForm:
@@ -51,16 +51,16 @@ class LispForm:
 
     @property
     def is_entered(self) -> bool:
-        """Lisp shows its own end."""
+        """The same as `is_complete`: the end of a Lisp form is unambiguous."""
         return self.is_complete
 
     @property
     def may_end(self) -> bool:
-        """Lisp shows its own end."""
+        """The same as `is_complete`: the end of a Lisp form is unambiguous."""
         return self.is_complete
 
     def ends_before(self, line: str) -> bool:
-        """Lisp shows its own end."""
+        """Never by this line: the end of a Lisp form is unambiguous."""
         del line
         return False
 
@@ -76,9 +76,9 @@ class LispForm:
                 place = self._code(line, place)
 
     def _code(self, line: str, place: int) -> int:
-        """Read one thing of code and return where the next begins."""
+        """Read one token of code. Return the position of the next one."""
         here, pair = line[place], line[place : place + 2]
-        # Inside a token # is a letter like others.
+        # Inside a token, # is an ordinary character.
         is_dispatch = here == "#" and not self._is_in_token
         if here == ";":
             self._is_in_token = False
@@ -116,8 +116,8 @@ class LispForm:
 class PythonForm:
     """Python that comes line by line: a statement ends where the next begins.
 
-    Only what follows shows whether a block has ended, so that code from a pipe or a paste may have empty
-    lines in its blocks.
+    Only the next line shows whether a block has ended, so code from a pipe or a paste may have empty lines in
+    its blocks.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class PythonForm:
 
     @property
     def is_complete(self) -> bool:
-        """It never is for certain."""
+        """Never certain: only the next line can tell."""
         return False
 
     @property
@@ -135,7 +135,7 @@ class PythonForm:
 
     @property
     def may_end(self) -> bool:
-        """Whether it is a whole text, which may go on."""
+        """Whether it parses as a whole. More lines may still follow."""
         return _compiles("\n".join([*self._lines, ""]), "exec")
 
     def feed(self, line: str) -> None:
@@ -162,7 +162,7 @@ def new_form(language: str) -> Form:
 
 
 def split_forms(text: str) -> list[str]:
-    """Return the Lisp forms of a line one by one; one that is not whole is left for the reader to refuse."""
+    """Return the Lisp forms of a line one by one. An incomplete form is left for the reader to refuse."""
     found: list[str] = []
     begun = ""
     for word in re.findall(r"\S+\s*", text):

@@ -128,7 +128,7 @@ def fmt(context: click.Context, paths: Sequence[str], *, only_check: bool, as_js
 
 
 def _format(file: TextFile, *, only_check: bool) -> str:
-    """Format one file and say what came of it."""
+    """Format one file. Return a description of the result."""
     from gramercy.gram.syntax.formatter import format_gram
     from gramercy.gram.syntax.reader import MARKDOWN_SUFFIXES
 
@@ -162,7 +162,7 @@ def schema(context: click.Context, path: str, name: str | None, *, as_json: bool
 
     A file that holds nothing but a type signature gives the schema of its arguments.
     """
-    del as_json  # What is printed is JSON anyway.
+    del as_json  # The output is JSON in any case.
     try:
         file = read_text(path)
         schemas = _schemas(file)
@@ -185,7 +185,7 @@ def _schemas(file: TextFile) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for source in gram_sources(file.text, file.path):
-        # Blank lines in front keep the line numbers of errors those of the file.
+        # Blank lines in front keep the line numbers of the file in error messages.
         document = read("\n" * source.first_line + source.text)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

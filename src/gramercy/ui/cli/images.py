@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gramercy.journal.base import Journal
 
 COLUMNS = ("process", "image", "language", "state", "memory", "states", "project", "what")
-# The states before the present one that are worth a look; `list_checkpoints` has them all.
+# Earlier states to show. `list_checkpoints` has them all.
 MOST_STATES = 20
 
 

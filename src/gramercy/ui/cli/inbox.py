@@ -1,4 +1,4 @@
-"""Calls that wait for a person: their journal, and how they are shown on a line, whole, and as JSON."""
+"""Calls that wait for a person: find them in the journal, and format them as a line, in full, or as JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import CallRecord, Journal
 
-# What a person has to do something about.
+# The states in which a person must act.
 WAITING = (State.AWAITING, State.IN_DOUBT)
-# Of what a call is about, as much as stands on a line beside the rest.
+# Characters of a call's subject, so that it fits on a line with the rest.
 LONGEST_LABEL = 60
-# Enough that nobody hits it by chance: it only proves that the end of the text was seen.
+# Too many digits to hit by chance. The code only proves that the person has seen the end of the text.
 CODE_DIGITS = 8
-# Calls that are read at once.
+# Calls that are read in one query.
 PAGE = 1_000
 COLUMNS = ("key", "age", "state", "asked by", "tool", "what")
 WORDS = {State.AWAITING: "waits", State.IN_DOUBT: "in doubt", State.READY: "approved"}
@@ -43,7 +43,7 @@ UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def waiting_calls(journal: Journal, project: str = "") -> list[CallRecord]:
-    """Return the calls that wait for a person, oldest first; those too whose process is gone."""
+    """Return the calls that wait for a person, oldest first. Calls of an ended process are included."""
     found: list[CallRecord] = []
     states, below = (*WAITING, State.EXECUTING), 0
     while page := journal.records(states, project=project, below=below, most=PAGE):
@@ -53,12 +53,12 @@ def waiting_calls(journal: Journal, project: str = "") -> list[CallRecord]:
 
 
 def is_interrupted(record: CallRecord) -> bool:
-    """Tell whether the process that ran a call is gone, and nobody has looked after it since."""
+    """Return whether the process that ran a call is gone and no other process has recovered the call."""
     return record.state is State.EXECUTING and is_alive(record.facts.owner) is False
 
 
 def arguments_of(record: CallRecord) -> dict[str, Any]:
-    """Return the arguments that a call is asked about: those that a person has edited, if one has."""
+    """Return the arguments in question: the edited ones, if a person has edited them."""
     return dict(record.call.arguments if record.facts.arguments is None else record.facts.arguments)
 
 
@@ -68,19 +68,19 @@ def seal_of(record: CallRecord) -> str:
 
 
 def code_of(seal: str) -> str:
-    """Return the code that stands below a question, which `--seal` takes."""
+    """Return the code that is shown below a question and passed to `--seal`."""
     code = seal[:CODE_DIGITS].upper()
     return f"{code[:4]}-{code[4:]}"
 
 
 def is_code(given: str, seal: str) -> bool:
-    """Tell whether this is the code of a seal, or the seal itself."""
+    """Return whether this is the code of a seal, or the seal itself."""
     plain = "".join(given.split()).replace("-", "").lower()
     return bool(seal) and plain in {seal[:CODE_DIGITS].lower(), seal.lower()}
 
 
 def label(arguments: Mapping[str, Any]) -> str:
-    """Tell in a few words what a call is about: its first text, which is the code or the path."""
+    """Describe the subject of a call by its first text argument: usually the code or the path."""
     texts = [value for value in arguments.values() if isinstance(value, str) and value.strip()]
     text = texts[0].strip() if texts else canonical_text(arguments)
     first, _, more = text.partition("\n")
@@ -89,7 +89,7 @@ def label(arguments: Mapping[str, Any]) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write how long ago something was, in one unit."""
+    """Format an age in one unit."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -97,12 +97,12 @@ def age(seconds: float) -> str:
 
 
 def moment(at: float) -> str:
-    """Write a time."""
+    """Format a time."""
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
 
 
 def waiting_table(records: list[CallRecord]) -> str:
-    """Write calls on a line each."""
+    """Format calls as a table, one call per line."""
     now = time()
     return table([COLUMNS, *(_row(record, now) for record in records)])
 
@@ -111,7 +111,7 @@ def _row(record: CallRecord, now: float) -> tuple[str, ...]:
     since = now - (record.asked_at or record.changed_at)
     call = record.call
     what = label(arguments_of(record))
-    # As wide as the widest, so that the table does not change with the minutes.
+    # Pad to the largest width, so that the table does not change with the minutes.
     return (
         str(record.key),
         f"{age(since):<6}",
@@ -123,7 +123,7 @@ def _row(record: CallRecord, now: float) -> tuple[str, ...]:
 
 
 def is_expired(record: CallRecord) -> bool:
-    """Tell whether the time is over in which a call could be decided; its process has not told yet."""
+    """Return whether the time for a decision is over. The call's process may not have noticed yet."""
     return record.state is State.AWAITING and 0 < record.facts.expires_at < time()
 
 
@@ -136,18 +136,18 @@ def _word(record: CallRecord) -> str:
 
 
 def asker(record: CallRecord) -> str:
-    """Name who has asked for a call."""
+    """Name the process or person that asked for a call."""
     call = record.call
     return call.client or call.principal
 
 
 def line(record: CallRecord) -> str:
-    """Write one call on a line, for who follows them."""
+    """Format one call on a line, for a reader that follows the list."""
     return reveal_line(f"call {record.key} {_word(record)}: {record.call.tool} {label(arguments_of(record))}")
 
 
 def heading(record: CallRecord) -> str:
-    """Tell who asks, where, since when and until when."""
+    """Describe who asks, where, since when and until when."""
     call = record.call
     parts = [f"call {record.key}, asked by {call.client or call.principal}"]
     parts += [f"for {call.principal}"] if call.client and call.principal != "local" else []
@@ -158,7 +158,7 @@ def heading(record: CallRecord) -> str:
 
 
 def aftermath(record: CallRecord) -> str:
-    """Tell what has come of a decision."""
+    """Describe the state of a call after a decision."""
     name, ruling, facts = f"call {record.key}", record.facts.ruling, record.facts
     if record.state is State.AWAITING and facts.question is not None:
         changes = "; ".join(facts.question.changes) or "it has changed"
@@ -170,7 +170,7 @@ def aftermath(record: CallRecord) -> str:
 
 
 def story(record: CallRecord) -> list[str]:
-    """Tell who decided about a call, and how it stands."""
+    """Describe who decided about a call, and its state."""
     ruling, told = record.facts.ruling, []
     if ruling is not None and record.state not in {State.READY, State.DENIED}:
         word = "approved" if ruling.approved else "denied"
@@ -181,17 +181,17 @@ def story(record: CallRecord) -> list[str]:
 
 
 def question_text(record: CallRecord) -> str:
-    """Write all that a person decides on."""
+    """Format everything that a person decides on."""
     question = record.facts.question
     if question is not None:
         return question.text
-    # What was begun without a question, or is over, so that its question is kept no more.
+    # A call that started without a question has none, and a finished call keeps none.
     values = [written(name, value) for name, value in arguments_of(record).items()]
     return folded(revealed("\n".join([f"{record.call.tool} ({record.call.level})", *values])))
 
 
 def summary(record: CallRecord) -> dict[str, Any]:
-    """Return what is told about a call in a list, as JSON."""
+    """Return the facts about a call in a list, as JSON."""
     call, facts = record.call, record.facts
     return {
         "key": record.key,
@@ -211,7 +211,7 @@ def summary(record: CallRecord) -> dict[str, Any]:
 
 
 def details(record: CallRecord) -> dict[str, Any]:
-    """Return all that a person decides on, as JSON."""
+    """Return everything that a person decides on, as JSON."""
     question, ruling = record.facts.question, record.facts.ruling
     told: dict[str, Any] = {**summary(record), "arguments": arguments_of(record), "seal": seal_of(record)}
     told["text"] = question_text(record)
@@ -228,7 +228,7 @@ def details(record: CallRecord) -> dict[str, Any]:
 
 
 def doubt_about(journal: Journal, record: CallRecord) -> str:
-    """Return why what is kept of a call that waits cannot be decided on; empty where it is all there."""
+    """Return why the record of a waiting call cannot be decided on. Empty where it is complete."""
     check = getattr(journal, "check", None)
     if check is None or record.state is not State.AWAITING:
         return ""
@@ -240,7 +240,7 @@ def doubt_about(journal: Journal, record: CallRecord) -> str:
 
 
 def looking_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option to a command that only looks: nothing is made or changed, not even a journal."""
+    """Add the journal option to a read-only command: it creates and changes nothing, not even a journal."""
 
     @wraps(command)
     def wrapped(*, journal: str | None, **options: Any) -> Any:
@@ -250,7 +250,7 @@ def looking_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
         place = journal_place(journal)
         if place is None and not default_place().exists():
-            # Nothing was ever recorded here.
+            # Nothing was ever recorded here, so an empty journal is enough.
             opened = open_journal(MEMORY)
         else:
             opened = open_kept(place, is_look=True)
@@ -263,7 +263,7 @@ def looking_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names the journal; the command gets it opened, as `journal`.
 
-    These commands look at what others have recorded: a place that was mistyped is told, and no journal made.
+    These commands read the records of other processes. A mistyped path is an error, and creates no journal.
     """
 
     @wraps(command)

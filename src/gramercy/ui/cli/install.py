@@ -1,6 +1,6 @@
-"""`gramercy install`: tell an MCP client of this server, by showing what to add or by adding it.
+"""`gramercy install`: add this server to an MCP client, by showing the entry or by writing it.
 
-What is written has been tried: the command is started as the client would start it, and lists its tools.
+An entry is tested before it is written: its command is started as the client would, and lists its tools.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from gramercy.ui.clients.known import CLIENTS, GENERIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What all clients take, and short enough for them to make names of tools with it.
+# All clients accept this, and it is short enough to become part of their tool names.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# What a header may hold; the server makes tokens of letters, digits, - and _.
+# Characters that a header may hold. The server makes tokens of letters, digits, - and _.
 TOKEN = re.compile(r"[!-~]+\Z")
-# Evaluated code that may only read, in both words of the option.
+# Both spellings of the option that lets evaluated code only read.
 _READING = (("--files", "read"), ("--files", "read-only"))
-# Stands for a token that is not shown.
+# Stands for the hidden token.
 HIDDEN = "<the token>"
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A server that runs already: its address, and what lets callers in."""
+    """A running server: its address, and the token for it."""
 
     url: str
     token: Token | None
@@ -104,7 +104,7 @@ class Wish:
         return self.client.place(machine, project_directory(self.project or "."))
 
     def entry(self) -> dict[str, Any]:
-        """Say how the server is started, or where it is reached."""
+        """Return the settings that start the server, or its address."""
         if self.remote is not None:
             return self.client.remote_entry(self.remote.url, self.remote.token)
         return self.client.entry(self.command())
@@ -122,7 +122,7 @@ class Wish:
         return words + self.further
 
     def _rules(self, policy: str) -> str:
-        """Return the policy file as the client should name it; in full, since it starts servers anywhere."""
+        """Return the absolute path of the policy file: a client starts servers in any directory."""
         file = Path(policy).resolve()
         if not self.is_shared:
             return str(file)
@@ -135,7 +135,7 @@ class Wish:
         return str(Path(self.client.workspace or ".", file.relative_to(project)))
 
     def _place(self) -> str:
-        """Return the project as the client should name it; nothing where it starts servers in it."""
+        """Return the project as the client should name it. Empty where the client starts servers in it."""
         workspace = self.client.workspace
         if self.is_shared and workspace is not None:
             return workspace
@@ -210,7 +210,7 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where a server is reached that runs already."""
+    """Add the options for the address of a running server."""
     for option in (
         click.option("--no-auth", is_flag=True, help="Over HTTP: the server asks for no token."),
         click.option(
@@ -308,7 +308,7 @@ def _offered_mode(client: Client) -> str | None:
 
 
 class Outcome(NamedTuple):
-    """What a command has to say and what it has done; `told` is beside the result."""
+    """The messages and the effects of a command. `told` is shown beside the result."""
 
     said: str
     told: tuple[str, ...] = ()
@@ -337,12 +337,12 @@ def _existing(wish: Wish, path: Path | None) -> Path:
     return path
 
 
-# How a server is started is of no use for one that runs already.
+# Options that say how a server is started. They have no meaning for a running server.
 _OF_A_COMMAND = ("images", "project", "max_safety", "policy", "mode", "uvx")
 
 
 def _remote(client: Client, options: dict[str, Any], *, reads_token: bool) -> Remote | None:
-    """Take what is about HTTP out of the options."""
+    """Take the options about HTTP out of the options."""
     url, variable = options.pop("http"), options.pop("token_variable")
     file, no_auth = options.pop("token_file"), options.pop("no_auth")
     if url is None:
@@ -405,7 +405,7 @@ def _write(wish: Wish, path: Path) -> Outcome:
 
 
 def _about_mode(wish: Wish) -> tuple[str, ...]:
-    """Say who approves what, before a model works with it."""
+    """Describe who approves what. The person should know it before a model uses the server."""
     if wish.remote is not None:
         return ()
     from gramercy.workbench.modes import about_evaluation
@@ -440,7 +440,7 @@ def _replaced(path: Path, old: str | None, new: str, *, is_private: bool = False
 
 
 def _check_works(wish: Wish) -> None:
-    """Refuse an entry that would not start; a client shows nothing of it but that it failed."""
+    """Refuse an entry that would not start. A client would only show that it failed."""
     if not wish.checks:
         return
     from gramercy.ui.doctor.entries import reach, start
@@ -453,7 +453,7 @@ def _check_works(wish: Wish) -> None:
         secret = None if token is None else token.value or os.environ.get(token.variable)
         fault = reach(wish.remote.url, secret).fault
         if token is not None and secret is None and fault is not None and "without a token" in fault:
-            return  # It is there, and asks for what only the client will have.
+            return  # It runs, and wants a token that only the client will have.
     if fault is not None:
         raise ClientSettingsError(f"it would not work: {fault}; --no-check writes it all the same")
 
@@ -469,11 +469,11 @@ def _check_published(wish: Wish) -> None:
 
 
 def _make_ready(wish: Wish) -> None:
-    """Build now what the first call of an SBCL image would wait for; a lack of it is told then."""
+    """Build the core now, so that the first call of an SBCL image need not wait. It reports a failure."""
     from gramercy.images.project import default_language
     from gramercy.workbench.settings import read_image_names
 
-    # What uvx fetches may be another version, with a core of its own.
+    # uvx may fetch another version, which has its own core.
     if wish.uvx or wish.remote is not None:
         return
     languages = (
@@ -491,7 +491,7 @@ def _make_ready(wish: Wish) -> None:
 
 
 def _checked(project: str) -> str:
-    """Refuse now what the server would refuse whenever the client starts it."""
+    """Refuse a project now that the server would refuse at every start."""
     from gramercy.images.project import check_project
 
     return str(check_project(project))

@@ -1,6 +1,6 @@
-"""The keyboard while an answer comes: Esc stops it, and what is typed meanwhile waits for the next prompt.
+"""The keyboard during an answer: Esc stops it, and text typed meanwhile goes to the next prompt.
 
-Ctrl-C stays what it is, a signal. Nothing here knows what is stopped.
+Ctrl-C stays a signal. This module does not know what Esc stops.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ESC = b"\x1b"
-# What terminals send for arrows and other keys comes in one piece; over a slow connection within this time.
+# Terminals send a key as one sequence. Over a slow connection its bytes arrive within this time.
 SEQUENCE_SECONDS = 0.05
-# More than is typed between two looks.
+# More than a person types between two reads.
 READ_BYTES = 4096
-# As much as a terminal keeps of what is typed ahead.
+# The size of a terminal's own buffer for typed-ahead text.
 MOST_AHEAD = 4096
 # The rest of a key that begins with Esc: an arrow, F1, Alt with a letter.
 _KEY = re.compile(rb"\[[0-?]*[ -/]*[@-~]|O.|[^\x1b]", re.DOTALL)
@@ -31,25 +31,25 @@ _LAST_WORD = re.compile(r"[^\s]*[^\S\n]*\Z")
 
 
 def can_watch() -> bool:
-    """Tell whether keys can be watched, and what is typed meanwhile can be put into the next prompt."""
+    """Return whether keys can be watched, and typed-ahead text can be put into the next prompt."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and "readline" in sys.modules and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Ahead:
-    """What was typed before it was asked for, with the few keys that a terminal itself edits lines with."""
+    """Text typed ahead, edited with the few keys that a terminal itself edits lines with."""
 
     def __init__(self) -> None:
         self._text = ""
         self.forget()
 
     def forget(self) -> None:
-        """Drop it, as a terminal does at Ctrl-C."""
+        """Drop the text, as a terminal does at Ctrl-C."""
         self._text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, data: bytes) -> None:
-        """Take in what came from the keyboard."""
+        """Add bytes from the keyboard."""
         for key in self._decoder.decode(data):
             line = self._text.rpartition("\n")[2]
             if key in "\x7f\b":
@@ -64,7 +64,7 @@ class Ahead:
                 self._text += key
 
     def line(self) -> str | None:
-        """Return the next line that was entered, if there is one."""
+        """Return the next complete line, if there is one."""
         line, end, rest = self._text.partition("\n")
         if not end:
             return None
@@ -72,19 +72,19 @@ class Ahead:
         return line
 
     def rest(self) -> str:
-        """Return what was typed of a line that was not entered."""
+        """Return the unfinished last line."""
         rest, self._text = self._text, ""
         return rest
 
 
 class Keys:
-    """Watches the keyboard on a thread, while a block runs; `stop` is called on that thread at Esc."""
+    """Watches the keyboard on a thread while a block runs. Esc calls `stop` on that thread."""
 
     def __init__(self, stop: Callable[[], object], ahead: Ahead) -> None:
         self._stop = stop
         self._ahead = ahead
         self._keyboard = sys.stdin.fileno()
-        # Those who begin and end the watch are the block and the threads that ask something meanwhile.
+        # The block and the threads that ask a question meanwhile begin and end the watch.
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._is_over = False
@@ -101,7 +101,7 @@ class Keys:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Give the keyboard away, for a question; what was typed before is no answer to it."""
+        """Release the keyboard for a question. Text typed before is not an answer to it."""
         with self._asking:
             self._end()
             try:
@@ -115,7 +115,7 @@ class Keys:
                 return
             self._before = termios.tcgetattr(self._keyboard)
             quiet = list(self._before)
-            # Keys come one by one, unseen: they would stand in the middle of the answer.
+            # Read single keys without echo: an echo would appear in the middle of the answer.
             quiet[3] &= ~(termios.ICANON | termios.ECHO)
             termios.tcsetattr(self._keyboard, termios.TCSANOW, quiet)
             self._is_woken, self._wakes = os.pipe()
@@ -147,7 +147,7 @@ class Keys:
             self._ahead.add(data)
 
     def _next(self, seconds: float | None) -> bytes:
-        """Return what comes from the keyboard; nothing when the time or the watch is over, or it is gone."""
+        """Return bytes from the keyboard. Empty at the timeout, at the end of the watch or of the input."""
         ready, _, _ = select.select([self._keyboard, self._is_woken], [], [], seconds)
         if self._keyboard not in ready or self._is_woken in ready:
             return b""

@@ -1,4 +1,4 @@
-"""The entry point: finds the subcommand, loads only what it needs, turns every failure into one message."""
+"""The entry point: finds the subcommand, imports only its modules, turns every failure into one message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gramercy.errors import (
     WorkspaceError,
 )
 
-# Help must not import what it lists: name -> (where it lives, what it does).
+# The help must not import the commands that it lists: name -> (module, description).
 COMMANDS = {
     "acp": (
         "gramercy.ui.cli.acp:acp",
@@ -115,16 +115,16 @@ COMMANDS = {
 FAILED, USAGE, CONFIGURATION, DENIED, BUDGET, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 
-# How click begins what it says of an unknown command, in all of its releases.
+# The start of click's message about an unknown command, in all of its releases.
 NO_COMMAND = "No such command '"
-# What it says of a word where a number belongs, and what a person says.
+# Click's message about a word in place of a number, and our wording.
 RANGES = {
     "is not a valid float range.": "is not a number.",
     "is not a valid integer range.": "is not a whole number.",
 }
-# Options that mean the same thing, of which a command has one: images of a server, or the language of one.
+# Options with the same meaning, where a command has one of them: the images of a server, or one language.
 SAME = {"--image": "--language", "--language": "--image"}
-# A group with more commands than this lists them by --help alone.
+# An error about an unknown command lists the commands of a group up to this size. --help lists more.
 FEW = 12
 
 
@@ -142,7 +142,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return added_commands().get(cmd_name)
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        # Modules last: to look for garbage among them takes a tenth of the time that they take to load.
+        # Imported modules stay. Looking for garbage among them takes a tenth of the time of the imports.
         gc.disable()
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
@@ -161,7 +161,7 @@ class LazyGroup(click.Group):
 
 
 def added_commands() -> dict[str, click.Command]:
-    """Return the commands that plug-ins add; where none is installed, that is known without imports."""
+    """Return the commands that plug-ins add. Without plug-ins this needs no imports."""
     from gramercy.workbench.plugins import find_plugins, load_plugins
 
     return load_plugins().commands(COMMANDS) if find_plugins() else {}
@@ -180,13 +180,15 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Put the null device where a standard stream is closed, as `<&-` in a shell and some services leave it.
+    """Open the null device for each closed standard stream, as `<&-` in a shell and some services leave it.
 
-    Else the next file that is opened, such as the journal, gets its number, and what is printed goes there.
+    Otherwise the next file to be opened, such as the journal, gets its number, and output goes into that
+    file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free is given: its own. Programs that we start get it too.
+            # The system assigns the lowest free number: that of the closed stream. Child processes get it
+            # too.
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)  # noqa: FBT003 - it has no name
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
@@ -207,7 +209,7 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
             told.show()
         return told.exit_code
     except BrokenPipeError:
-        # The reader has seen enough; Python would complain once more when it flushes at exit.
+        # The reader has closed the pipe. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except GramercyError as error:
@@ -226,7 +228,7 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
 
 
 def _observe() -> None:
-    """Write what agents, models and tools do to the file that the environment names."""
+    """Write the events of agents, models and tools to the file that the environment names."""
     if file := os.environ.get("GRAMERCY_OBSERVE"):
         from gramercy.agents.observability import setup_observability
 
@@ -234,7 +236,7 @@ def _observe() -> None:
 
 
 def _with_near_names(error: click.ClickException) -> click.ClickException:
-    """Say which command or option resembles one that is not there; releases of click differ in that."""
+    """Suggest similar commands or options. Releases of click differ in that."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     if ctx is None:
         return error
@@ -262,12 +264,12 @@ def _with_near_names(error: click.ClickException) -> click.ClickException:
 
 
 def _told_as_json(error: Exception, message: str, code: int) -> bool:
-    """Write an error as JSON if that was asked for, and tell whether it was."""
-    # An option that was not understood is never parsed, so the words themselves are looked at.
+    """Write an error as JSON if --json was given. Return whether it was."""
+    # An option that was not understood is never parsed, so look at the words themselves.
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     if "--json" not in words:
         return False
-    # Help and everything that goes well do without it.
+    # Help and successful commands do not need it.
     import json
 
     fault = {"type": type(error).__name__, "message": message, "exit_code": code}
@@ -276,16 +278,16 @@ def _told_as_json(error: Exception, message: str, code: int) -> bool:
 
 
 def may_color() -> bool:
-    """Tell whether a terminal may be written to in colours; what is no terminal never is."""
+    """Return whether output may have colours. Only a terminal gets them."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def code_of(error: GramercyError) -> int:
-    """Return the exit code of a command that an error has ended."""
+    """Return the exit code for an error that ended a command."""
     if isinstance(error, BudgetExceededError):
         return BUDGET
     if isinstance(error, UnknownToolError | InvalidMessageError | InvalidCaseError):
         return USAGE
-    # What goes wrong inside a call is a failed result; these come from what the call would need.
+    # An error inside a call is a failed result. These errors concern the things that a call needs.
     needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError | ModelUnavailableError
     return CONFIGURATION if isinstance(error, needed) else FAILED

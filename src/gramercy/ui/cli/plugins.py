@@ -34,7 +34,7 @@ def plugins(*, as_json: bool) -> None:
 
 
 def looked_at() -> list[Plugin]:
-    """Load all plug-ins and ask them for everything, so that all their faults are known."""
+    """Load all plug-ins and use every one of their hooks, so that all faults are found."""
     loaded = load_plugins()
     for plugin in loaded.plugins:
         plugin.added("tools")
@@ -43,7 +43,7 @@ def looked_at() -> list[Plugin]:
 
 
 def plugin_findings() -> Iterator[Finding]:
-    """Give a line of the doctor for each plug-in; a broken one is left out, so it is a warning."""
+    """Yield a line of the doctor for each plug-in. A broken one is left out, so it is only a warning."""
     for plugin in looked_at():
         name = f"plug-in {plugin.name}"
         if not plugin.faults:
@@ -58,7 +58,7 @@ def _package(plugin: Plugin) -> str:
 
 
 def _added(plugin: Plugin) -> str:
-    """Say what a plug-in adds, by name."""
+    """List the names of everything that a plug-in adds."""
     kinds = ((kind, plugin.added(kind)) for kind in KINDS_ADDED)
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if names) or "adds nothing"
 

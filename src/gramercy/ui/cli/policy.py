@@ -1,4 +1,4 @@
-"""`gramercy policy`: the rules that hold in a project with their origins, and what they say to a call."""
+"""`gramercy policy`: the rules of a project with their origins, and their verdict on a call."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ BUILT_IN = "built in, where no rule matches"
 DEFAULTS = {"safe": "allow", "cautious": "allow", "dangerous": "ask"}
 # A journal may hold a million calls; these take some seconds.
 MOST_TRIED = 50_000
-# Of one kind, on a screen; and of the arguments of one call.
+# Calls of one kind on a screen. LONGEST_SHOWN limits the arguments of one call.
 MOST_SHOWN = 10
 LONGEST_SHOWN = 90
 DONE = {Action.ALLOW: "allowed", Action.ASK: "asked about", Action.DENY: "denied"}
-# What a person should look at, the worst first.
+# Differences that a person should look at, the worst first.
 SURPRISES = [
     (past, action)
     for past in (Past.DENIED, Past.REFUSED, Past.UNDECIDED, Past.UNASKED, Past.APPROVED)
@@ -98,12 +98,12 @@ def show_rules(*, project: str, policy: str | None, as_json: bool) -> None:
 
 
 def read_layers(project: str, given: str | None) -> Policies:
-    """Return the layers of a project; what of them counts for less than it says is told."""
+    """Return the layers of a project. Rules that have less effect than they say are reported."""
     return told_remarks(read_policies(project, given))
 
 
 def told_remarks(found: Policies) -> Policies:
-    """Tell what of the layers counts for less than it says."""
+    """Report the rules that have less effect than they say."""
     for remark in found.remarks:
         tell(f"warning: {remark}")
     return found
@@ -129,12 +129,12 @@ def _line_of(origin: RuleOrigin | None) -> str:
 
 
 def place_of(rule: Rule) -> str:
-    """Say where a rule stands."""
+    """Return the file and line of a rule."""
     return str(rule.origin) if rule.origin is not None else ""
 
 
 def conditions(rule: Rule) -> str:
-    """Write what a rule asks for on one line, and its reason."""
+    """Format the conditions of a rule on one line, with its reason."""
     parts = [*([" or ".join(rule.tools)] if rule.tools else ["every tool"])]
     parts += [f"in {' or '.join(rule.categories)}"] if rule.categories else []
     parts += [f"that is {' or '.join(rule.safety)}"] if rule.safety else []
@@ -171,7 +171,7 @@ def _layer_report(layer: Layer) -> dict[str, Any]:
 
 
 def origin_report(rule: Rule | None) -> dict[str, Any] | None:
-    """Return where a rule stands, as plain data."""
+    """Return the origin of a rule, as plain data."""
     if rule is None or rule.origin is None:
         return None
     origin = rule.origin
@@ -231,7 +231,7 @@ def why(  # noqa: PLR0913 - one parameter per option
 
 
 def _as_checked(tool: Tool, words: Any) -> dict[str, Any]:
-    """Return the arguments as a call would have them; what is missing for one need not be typed here."""
+    """Return the arguments as a call would have them. Missing ones need not be typed here."""
     given, _ = tool.renamed(read_arguments(words))
     try:
         return tool.checker.check(given)
@@ -241,7 +241,7 @@ def _as_checked(tool: Tool, words: Any) -> dict[str, Any]:
 
 
 def _said_by(layer: Layer, tool: Tool, arguments: dict[str, Any], places: Mapping[str, Place]) -> Rule | None:
-    """Return the rule of a layer that would decide if there were no others."""
+    """Return the rule of a layer that would decide if there were no other layers."""
     matching = (rule for rule in layer.rules if rule.matches_tool(tool))
     return next((rule for rule in matching if rule.matches_arguments(arguments, tool, places)), None)
 
@@ -299,7 +299,7 @@ def try_rules(  # noqa: PLR0913 - one parameter per option
 
 
 def _trial(replayed: Sequence[Replayed]) -> Iterator[str]:
-    """Write a table of what would be done, and the calls for which that differs from what was decided."""
+    """Format a table of the verdicts, and the calls whose verdict differs from the recorded decision."""
     yield f"{counted(len(replayed), 'call')} since {when(replayed[-1].record.at)}, by these rules:"
     yield ""
     yield f"{'':<26}{'allowed':>9}{'asked':>9}{'denied':>9}"
@@ -326,7 +326,7 @@ def _call_line(each: Replayed) -> str:
 
 
 def when(at: float) -> str:
-    """Write a time as people read it."""
+    """Format a time."""
     return strftime("%Y-%m-%d %H:%M", localtime(at))
 
 

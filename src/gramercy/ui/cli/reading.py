@@ -1,6 +1,6 @@
 """Read at the prompt or from a pipe: commands, code form by form, names that Tab completes.
 
-The image reads the code and knows the names; `forms` decides when a form is whole and can be sent.
+The image parses the code and knows the names. `forms` decides when a form is complete and can be sent.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
     from gramercy.ui.cli.forms import Form
 
-# More than a person types; a pipe without line breaks must not fill the memory.
+# More than a person types. A pipe without line breaks must not fill the memory.
 LONGEST_ENTRY = 4_000_000
-# As the history of a shell.
+# A usual size for the history of a shell.
 MOST_HISTORY = 1_000
 # The one command whose argument may go on over several lines.
 PREVIEW = ":preview"
 # A Tab key that does nothing for longer seems broken.
 COMPLETION_SECONDS = 0.5
-# As many as an image gives, which reads so much of the code before the cursor.
+# The limits of an image: names in an answer, and characters of code read before the cursor.
 MOST_NAMES = 100
 MOST_READ = 4_000
-# Commands that take a path: of a saved state in the directory where the person is, else in the project.
+# Commands that take a path. Saved states are looked up in the current directory, others in the project.
 OF_STATES = (":save", ":restore")
 OF_FILES = (*OF_STATES, ":load", ":edit", ":files", ":tests")
-# A carriage return where a line was pasted before the terminal read by lines.
+# A line pasted before the terminal read by lines ends in a carriage return.
 _LINE_ENDS = (b"\n", b"\r")
-# Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
+# Quotes are not delimiters: the line editor would close them after a completed word, even in 'foo.
 DELIMITERS = {
     "sbcl": " \t\n()`,;#|\\",
     "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\",
@@ -56,21 +56,21 @@ DELIMITERS = {
 
 
 class Entries:
-    """Entries one after the other. EOFError says that there are no more.
+    """Entries one after the other. EOFError marks the end of the input.
 
-    A paste comes as one text with line breaks where the terminal brackets it, else as lines that wait
-    already. Either is read as a file is: blocks may have empty lines, and each statement is an entry.
+    A paste comes as one text with line breaks where the terminal brackets it. Elsewhere its lines are waiting
+    already. Either is read like a file: blocks may have empty lines, and each statement is an entry.
     """
 
     def __init__(self, language: str, line: Callable[[str], str], *, interactive: bool) -> None:
         self._language = language
         self._line = line
         self._interactive = interactive
-        # Lines that were read and belong to the next entries.
+        # Lines that were read and belong to later entries.
         self._waiting: deque[str] = deque()
         self._is_pasted = False
         self._is_over = False
-        # What there is of the entry that is being read, with its line ends.
+        # The lines so far of the entry that is being read, with their line ends.
         self.begun = ""
 
     def read(self, prompt: str = "") -> str:
@@ -82,14 +82,14 @@ class Entries:
         return "\n".join(self._whole(first, prompt))
 
     def line(self) -> str | None:
-        """Return the next line as it is, for code that reads its input; None where there are no more."""
+        """Return the next raw line, for code that reads its input. None at the end."""
         try:
             return f"{self._next('')}\n"
         except EOFError:
             return None
 
     def forget(self) -> None:
-        """Give up what was pasted and not yet evaluated."""
+        """Discard the pasted lines that were not evaluated yet."""
         self._waiting.clear()
 
     def _whole(self, first: str, prompt: str) -> list[str]:
@@ -146,7 +146,7 @@ def typed_line(prompt: str) -> str:
 
 
 def _colored(prompt: str) -> str:
-    """Write a prompt in colour; the line editor must not count what does not move the cursor."""
+    """Colour a prompt. The line editor must not count the characters that do not move the cursor."""
     return f"\1\x1b[1;36m\2{prompt}\1\x1b[0m\2" if prompt.strip() else prompt
 
 
@@ -164,9 +164,9 @@ def piped_line(prompt: str) -> str:
 
 
 def terminal_line(wanted: Wanted) -> str | None:
-    """Read a line for code that asks, with the terminal's own line editing: it must be in no history.
+    """Read a line for code that asks, with the terminal's own line editing: it must not enter any history.
 
-    None means Ctrl-D, or that the line is not wanted any more.
+    None means Ctrl-D, or that the code does not want the line any more.
     """
     keyboard = sys.stdin.fileno()
     with _unseen(keyboard) if wanted.secret else contextlib.nullcontext():
@@ -176,7 +176,7 @@ def terminal_line(wanted: Wanted) -> str | None:
 
 
 def show_prompt(wanted: Wanted) -> None:
-    """Show the text that came with the question for a line."""
+    """Show the text that came with the request for a line."""
     if wanted.prompt:
         click.echo(visible(wanted.prompt), nl=False, err=not sys.stdout.isatty())
 
@@ -189,7 +189,7 @@ def _typed(keyboard: int, ends: tuple[int, ...]) -> bytes | None:
         if any(ready in ends for ready, _ in poll.poll()):
             return None
         try:
-            # One by one: what is behind the line end is for the prompt.
+            # Read byte by byte: the input after the line end is for the prompt.
             key = os.read(keyboard, 1)
         except OSError:
             key = b""
@@ -202,7 +202,7 @@ def _typed(keyboard: int, ends: tuple[int, ...]) -> bytes | None:
 
 @contextlib.contextmanager
 def _unseen(keyboard: int) -> Iterator[None]:
-    """Show nothing of what is typed but the end of the line."""
+    """Disable the echo, except for the end of the line."""
     before = termios.tcgetattr(keyboard)
     hidden = list(before)
     hidden[3] = (hidden[3] & ~termios.ECHO) | termios.ECHONL
@@ -215,7 +215,7 @@ def _unseen(keyboard: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def remembered(language: str) -> Iterator[None]:
-    """Keep what is typed for the next time; that this is impossible is no reason to complain."""
+    """Keep the typed entries for the next run. A failure to do so is not reported."""
     try:
         import readline
     except ImportError:
@@ -239,10 +239,10 @@ def _history_file(language: str) -> Path:
 
 
 class Completer:
-    """What readline asks: the first, second, … way to complete a text, until there is none.
+    """The completer for readline: the first, second, … way to complete a text, until there are no more.
 
-    Names come from the image, which runs no code for them; files inside of strings and after some commands
-    come from the project, the commands themselves from the session.
+    Names come from the image, which runs no code for them. Files, inside of strings and after some commands,
+    come from the project. The commands come from the session.
     """
 
     def __init__(self, image: LiveImage, project: Path, commands: Sequence[str] = ()) -> None:
@@ -251,11 +251,11 @@ class Completer:
         self._commands = commands
         self._asked: Future[Answer] | None = None
         self._found: list[str] = []
-        # The lines of the entry before the one that is being typed.
+        # The earlier lines of the entry that is being typed.
         self.begun: Callable[[], str] = str
 
     def __call__(self, text: str, state: int) -> str | None:
-        """Return one way to complete a text; at the beginning of a line, the key indents."""
+        """Return one way to complete a text. At the beginning of a line, the key indents."""
         if state == 0:
             line = before_cursor() or text
             self._found = sorted(set(self._ways(line, text))) if line.strip() else ["\t"]
@@ -278,12 +278,12 @@ class Completer:
         data = self._answer(code)
         names = [match["name"] for match in data.get("matches", [])]
         found = self._tails(code, data.get("start", 0), names, text)
-        # What only the listed ones have in common must not be taken for what was meant.
+        # The list is cut. Its common prefix must not be completed: the name that was meant may be missing.
         return found if data.get("total", 0) <= len(names) else [*found, f"{text}…"]
 
     @staticmethod
     def _tails(code: str, start: int, names: list[str], text: str) -> list[str]:
-        """Return the code with each name from a place on, without what stands before the editor's word."""
+        """Return the completed code for each name, without the part before the editor's current word."""
         return [f"{code[:start]}{name}"[len(code) - len(text) :] for name in names]
 
     def _answer(self, code: str) -> dict[str, Any]:
@@ -297,13 +297,13 @@ class Completer:
 
 
 def before_cursor() -> str:
-    """Return what stands before the cursor in the line that is being typed."""
+    """Return the text before the cursor in the line that is being typed."""
     readline = sys.modules.get("readline")
     return readline.get_line_buffer()[: readline.get_endidx()] if readline else ""
 
 
 def string_start(code: str, language: str) -> int | None:
-    """Return where the text of a string begins that the code ends inside of."""
+    """Return the start of the string that the code ends inside of, None outside of strings."""
     quotes, comment = ('"', ";") if language == "sbcl" else ("\"'", "#")
     place, start, quote = 0, 0, ""
     while place < len(code):
@@ -323,7 +323,7 @@ def string_start(code: str, language: str) -> int | None:
 
 
 def files_from(directory: Path, typed: str) -> list[str]:
-    """Return the paths that begin as typed; directories end in /, and one that is alone is gone into."""
+    """Return the paths that start with the typed text. Directories end in /. A lone directory is entered."""
     above, _, start = typed.rpartition("/")
     place = directory / Path(f"{above}/" if "/" in typed else "").expanduser()
     try:
@@ -350,5 +350,5 @@ def offer_names(completer: Callable[[str, int], str | None], language: str) -> N
     is_libedit = "libedit" in (readline.__doc__ or "")
     readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
     if not is_libedit and os.environ.get("TERM", "dumb") != "dumb":
-        # The default since readline 8.1: a paste comes as one text, and no Tab in it completes.
+        # The default since readline 8.1: a paste comes as one text, and a Tab in it does not complete.
         readline.parse_and_bind("set enable-bracketed-paste on")

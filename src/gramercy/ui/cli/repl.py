@@ -1,6 +1,6 @@
 """`gramercy repl`: a prompt on a live image, where every evaluation can be previewed and taken back.
 
-What is typed, and what it does, is in `session`.
+`session` handles the entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A comparison as a page: one HTML file with plots, which loads nothing from elsewhere and runs no script.
+"""A comparison as one HTML file with plots. The page loads nothing from elsewhere and runs no script.
 
-Everything that models and tools have said is untrusted text: it is escaped, and secrets are masked.
+Everything that models and tools have said is untrusted text. It is escaped, and secrets are masked.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gramercy.agents.comparison import CaseDifference, Comparison, Figure, Run, VariantFigures
     from gramercy.agents.differences import Difference
 
-# The plots, in pixels: what fits a page of 800 and a phone that scales it.
+# The plots, in pixels. They fit a page of 800, and a phone scales them.
 WIDTH, LEFT, RIGHT, ROW = 760, 170, 36, 34
-# Of names beside a plot; the tables have them whole.
+# Characters of a name beside a plot. The tables have the whole names.
 LONGEST_NAME = 22
-# Of one difference: a page is scrolled, a screen is not.
+# Lines of one difference. A page is scrolled, so it may have more than a screen.
 MOST_LINES = 500
-# Runs whose story is told; more are in --json and in the traces.
+# Runs with a full story. More are in --json and in the traces.
 MOST_RUNS = 500
 HEAD = (
     "library",
@@ -180,7 +180,7 @@ def _y(place: int) -> float:
 
 
 def _ceiling(value: float) -> float:
-    """Return the next of 1, 2, 4, 5, 10 … above a value, so that the axis has round numbers."""
+    """Return the next of 1, 2, 4, 5, 10 … above a value, for round numbers on the axis."""
     if value <= 0:
         return 1.0
     size = 10.0 ** ceil(log10(value) - 1)
@@ -196,7 +196,7 @@ def _tool_seconds(found: Comparison, figures: VariantFigures) -> list[float]:
 
 
 def time_text(seconds: float) -> str:
-    """Write a time as people read it."""
+    """Format a time."""
     return f"{seconds:.3g} s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:.3g} ms"
 
 
@@ -205,7 +205,7 @@ def _figures_table(figures: Sequence[VariantFigures]) -> str:
 
 
 def figures_cells(each: VariantFigures) -> list[str]:
-    """Return the row of a library under HEAD."""
+    """Return the row of a library, in the columns of HEAD."""
     low, high = each.rate.interval or (0.0, 1.0)
     return [
         each.name,
@@ -248,7 +248,7 @@ def _failures(made: Sequence[Run]) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; the cells are HTML already, the head is text."""
+    """Format a table. The cells are HTML already, the head is text."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'

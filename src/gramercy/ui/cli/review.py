@@ -1,4 +1,4 @@
-"""The review of one call at a terminal of another process than its own."""
+"""The review of a call at a terminal, in another process than the one that made the call."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import Decision
     from gramercy.journal.base import CallRecord, Journal
 
-# How long a decision is followed: a caller that waits goes on within milliseconds, or there is none.
+# How long the call is followed after a decision: a waiting caller resumes within milliseconds.
 FOLLOWED_SECONDS = 1.5
 # An edited call is asked about again with a new preview, which may take 20 s.
 ASKED_AGAIN_SECONDS = 25.0
 
 
 class Review:
-    """One call that waits, and the process that could run it, where there is one."""
+    """One call that waits, and the process that could run it, if there is one."""
 
     def __init__(self, journal: Journal, record: CallRecord) -> None:
         self._journal = journal
@@ -42,9 +42,9 @@ class Review:
         self._serving: Serving | None = None
 
     def ask(self) -> CallRecord:
-        """Show all of the call and have the person decide; return how it stands then.
+        """Show all of the call and let the person decide. Return its state after that.
 
-        What was changed meanwhile, or edited, is asked again.
+        A call that changed meanwhile, or was edited, is asked about again.
         """
         while True:
             decision = self._answer()
@@ -67,9 +67,9 @@ class Review:
         return self.ask()
 
     def checked(self, arguments: Any) -> dict[str, Any]:
-        """Return edited arguments as the tool takes them, with what it would do, where that can be asked.
+        """Return edited arguments as the tool takes them, with a preview where a process can give one.
 
-        Without a process that serves the tool they are held against its schema.
+        Without a process that serves the tool they are validated against its schema.
         """
         try:
             found: dict[str, Any] = self._ask("check", arguments=arguments)
@@ -139,7 +139,7 @@ class Review:
         return now is not None and now.step == self._record.step
 
     def _decide(self, decision: Decision) -> CallRecord:
-        """Record the decision; return how the call stands after it, asked again or moved by another."""
+        """Record the decision. Return the call after it: asked again, or decided by another process."""
         try:
             record = decide_as_person(self._journal, self._record, decision)
         except MovedError as error:
@@ -149,7 +149,7 @@ class Review:
         return follow(self._journal, record, ASKED_AGAIN_SECONDS if is_edit else FOLLOWED_SECONDS)
 
     def _hunks(self) -> dict[str, Any]:
-        """Return the hunks of a proposed edit, as its process tells them; nothing where there are none."""
+        """Return the hunks of a proposed edit from its process. Empty where there are none."""
         question = self._record.facts.question
         if question is None or "difference" not in question.effect:
             return {}
@@ -176,14 +176,14 @@ class Review:
         return Modified(chosen["arguments"], note=chosen["note"], shown=shown)
 
     def _ask(self, request: str, **details: Any) -> Any:
-        """Ask the process whose call it is."""
+        """Send a request to the process that owns the call."""
         if self._serving is None:
             self._serving = server_of(self._journal, self._record)
         return self._serving.ask(request, key=self._record.key, **details)
 
 
 def person() -> str:
-    """Name who decides here; several people may share a journal on a server, and the audit names them."""
+    """Name the person who decides here. Several people may share a journal, and the audit names them."""
     try:
         name = getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -192,7 +192,7 @@ def person() -> str:
 
 
 def decide_as_person(journal: Journal, record: CallRecord, decision: Decision) -> CallRecord:
-    """Answer the question of a call as it was shown here; MovedError tells who was first."""
+    """Answer the question of a call as it was shown here. MovedError names an earlier decision."""
     named = msgspec.structs.replace(decision, by=person())
     return decide(journal, record.key, seal_of(record), named)
 
@@ -202,7 +202,7 @@ def _hunk(told: dict[str, Any]) -> Hunk:
 
 
 def server_of(journal: Journal, record: CallRecord) -> Serving:
-    """Return the process whose call it is, or else one that serves its tool in its project."""
+    """Return the process that owns the call, or else one that serves its tool in its project."""
     call, found = record.call, None
     for serving, told in asked_at_once(serving_processes(journal.run_directory), "about"):
         if isinstance(told, ControlError):
@@ -218,7 +218,7 @@ def server_of(journal: Journal, record: CallRecord) -> Serving:
 
 
 def follow(journal: Journal, record: CallRecord, seconds: float = FOLLOWED_SECONDS) -> CallRecord:
-    """Return how a call stands once its caller has gone on, or after that time."""
+    """Return the state of a call once its caller has resumed, or after the timeout."""
     until = monotonic() + seconds
     with journal.bell() as bell:
         while True:

@@ -67,7 +67,7 @@ def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, a
 
 
 class Run:
-    """One conversation of a command: messages in, responses out, and what ended it."""
+    """One conversation of a command: messages, responses, and the error that ended it."""
 
     def __init__(self, place: Workplace, talk: SessionTalk, answers: Answers) -> None:
         self._place = place
@@ -77,7 +77,7 @@ class Run:
         self.error: GramercyError | None = None
 
     async def all(self, messages: Sequence[str | None]) -> None:
-        """Answer the messages in their order; None goes on where the conversation was left."""
+        """Answer the messages in order. None resumes the conversation where it stopped."""
         try:
             for message in messages:
                 await self._one(message)
@@ -101,14 +101,14 @@ class Run:
             self._answers.end_line()
 
     def _whole(self, message: str) -> str:
-        """Return a message with what it mentions."""
+        """Return a message with its mentions expanded."""
         whole = self._place.mentions(lambda: self._talk.conversation).resolve(message)
         for note in whole.notes:
             tell(note)
         return whole.message
 
     def code(self) -> int:
-        """Return the exit code: refused calls and answers are told to scripts, even if some text came."""
+        """Return the exit code. It reports refused calls and answers to scripts, even with some text."""
         if self.error is not None:
             return code_of(self.error)
         if any(response.stop == "refused" for response in self.responses):

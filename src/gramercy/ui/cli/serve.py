@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.http import HttpSettings, TokenGate
     from gramercy.workbench.serving import Server
 
-# Clients kill a server that is still there some two seconds after they closed its input: together with what
-# the transport takes to end, these stay below one second.
+# Clients kill a server that still runs some two seconds after they closed its input. Together with the end of
+# the transport, these stay below one second.
 CLOSING_SECONDS = 0.25
 LEAVING_SECONDS = 0.1
 OAUTH = ("oauth_issuer", "oauth_keys", "oauth_resource")
@@ -51,7 +51,7 @@ HTTP_OPTIONS = ("no_auth", "token_file", "allow_host", "allow_origin", *OAUTH)
 
 
 def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say what is served."""
+    """Add the options that select the tools."""
     for option in (
         click.option("--conformance-fixtures", "fixtures", is_flag=True, hidden=True),
         click.option("--strict", is_flag=True, help="Answer invalid arguments with a protocol error."),
@@ -136,7 +136,7 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
-    """Read `HOST:PORT`, `:PORT` or `PORT`; without a host only this machine can reach it."""
+    """Parse `HOST:PORT`, `:PORT` or `PORT`. Without a host only this machine can reach the server."""
     if value is None:
         return None
     host, _, port = value.rpartition(":")
@@ -180,10 +180,11 @@ def _serve_stdio(service: Service) -> None:
 
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo("waiting for an MCP client on standard input; Ctrl-C ends, --help tells more", err=True)
-    # Before anything of the user's is run, which might print.
+    # Claim the wire before any user code runs: user code might print to it.
     wire = claim_descriptors()
     with _in_haste():
-        # A client shows nothing of a server that does not start; what is wrong with a project it can be told.
+        # A client shows nothing of a server that does not start. Problems of a project can be reported by a
+        # running server.
         server = open_server(msgspec.structs.replace(service, uses_roots=True, nearby=True))
         from gramercy.mcp.stdio import run_stdio
 
@@ -202,7 +203,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
     settings = http_settings(about_http, os.environ)
     service = msgspec.structs.replace(service, nearby=is_loopback(address[0]))
     if not why_nobody():
-        # Standard input is free here, so a person at this terminal can answer for clients that show nothing.
+        # Standard input is free here, so a person at this terminal can answer for clients without questions.
         from gramercy.ui.cli.approval import one_at_a_time
 
         service = msgspec.structs.replace(service, approver=one_at_a_time)
@@ -217,7 +218,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
 
 
 def _check_chosen(service: Service) -> None:
-    """Refuse a project that cannot be used: over HTTP a person starts the server, and sees why."""
+    """Refuse a project that cannot be used. Over HTTP a person starts the server, and sees the reason."""
     from gramercy.images.project import check_project, project_directory
     from gramercy.workbench.site import HERE
 
@@ -236,7 +237,7 @@ def _tell_about_place(server: Server) -> None:
 
 @contextlib.contextmanager
 def _in_haste() -> Iterator[None]:
-    """Load what lasts: nothing becomes garbage meanwhile, and to look for it takes a tenth of the time."""
+    """Disable garbage collection during imports. Modules last, and the search takes a tenth of the time."""
     gc.disable()
     try:
         yield
@@ -246,7 +247,7 @@ def _in_haste() -> Iterator[None]:
 
 
 def _close(server: Server) -> None:
-    """End the images, and see to it that no thread of a tool keeps this process alive."""
+    """End the images. No thread of a tool may keep this process alive."""
     server.close(CLOSING_SECONDS)
     last_resort = threading.Timer(LEAVING_SECONDS, _leave)
     last_resort.daemon = True
@@ -259,12 +260,12 @@ def _leave() -> None:
 
 
 def take_http_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what concerns HTTP out of the options of a command."""
+    """Take the options about HTTP out of the options of a command."""
     return {name: options.pop(name) for name in HTTP_OPTIONS}
 
 
 def refuse_http_options(options: Mapping[str, Any]) -> None:
-    """Refuse what would have no effect on standard input and output."""
+    """Refuse options that would have no effect on standard input and output."""
     for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about HTTP: add --http HOST:PORT")
@@ -282,7 +283,7 @@ def http_settings(options: Mapping[str, Any], environment: Mapping[str, str]) ->
 
 
 def _gate(options: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
-    """Return who lets callers in; None means a new token."""
+    """Return the gate that checks callers. None means a new token."""
     from gramercy.mcp.http import OAuthGate, OAuthSettings, OpenGate, TokenGate
 
     chosen = [name for name in ("no_auth", "token_file", "oauth_issuer") if options[name]]
@@ -302,14 +303,14 @@ def _gate(options: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
 
 
 def _file_gate(path: Path) -> TokenGate:
-    """Ask for the token in a file that nobody else can read; one that others can read is made private."""
+    """Use the token in a file. If other users can read the file, make it private."""
     from gramercy.mcp.http import TokenGate
 
     with path.open(encoding="utf-8") as file:
-        # A file that holds no token was named by mistake, and is left as it is.
+        # A file without a token was named by mistake. Leave it unchanged.
         gate = TokenGate.of(file.read().strip(), source=f"the token in {path}")
         found = os.fstat(file.fileno())
-        # A secret that the system mounts belongs to another user, and may be for our group.
+        # A secret that the system mounts belongs to another user, and may be readable for our group.
         others = 0o077 if found.st_uid == os.getuid() else 0o007
         if stat.S_ISREG(found.st_mode) and found.st_mode & others:
             _make_unreadable(file.fileno(), path, found.st_mode)
@@ -336,6 +337,6 @@ def _oauth_words(options: Mapping[str, Any]) -> list[str]:
 
 
 def tell_about_foreign(server: Server) -> None:
-    """Have the person told, while the server already serves, which tools of others are refused and why."""
+    """Report which tools of other servers are refused and why, while the server already serves."""
     if server.foreign is not None:
         server.foreign.check(lambda line: click.echo(f"gramercy: {line}", err=True))

@@ -1,4 +1,4 @@
-"""What the prompt does with an entry: evaluate it, or do what a command says, and show what came of it."""
+"""Handle an entry of the prompt: evaluate it or execute a command, and show the result."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ COMMANDS = (
     Command(":quit", "leave, as exit() does in Python and (exit) in Lisp"),
 )
 NAMES = {command.usage.partition(" ")[0]: command for command in COMMANDS}
-# What other programs have under another name.
+# Commands that other programs have under another name.
 ELSEWHERE = {":redo": ":rollback with the state that :undo names goes forward again"}
 SUFFIXES = {"sbcl": ".lisp", "python": ".py"}
 LEAVING = {":quit", ":q", ":exit"}
-# What may stand behind :undo: leave the files, and the ways back that need no kept state.
+# Words that may follow :undo: keep the files, and the ways back that need no kept state.
 KEEP, UNDO_WAYS = "keep", ("replay", "definitions")
-# What people type to leave such a prompt; in the image it would end the process and lose its state.
+# Words that people type to leave such a prompt. In the image they would end the process and lose its state.
 ENDING = {
     "python": re.compile(r"(exit|quit)(\(\s*\))?"),
     "sbcl": re.compile(r"\(\s*(sb-ext:)?(exit|quit)\s*\)", re.IGNORECASE),
@@ -109,12 +109,12 @@ ENDING = {
 
 
 def help_text() -> str:
-    """Return what :help shows."""
+    """Return the text of :help."""
     return "\n".join([INTRODUCTION, *(f"  {each.usage:<19} {each.does}" for each in COMMANDS)])
 
 
 def at_terminal(image: LiveImage, registry: Registry, project: str, journal: Journal) -> None:
-    """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
+    """Run the prompt with a person until they leave. Ctrl-C only discards the line that is being typed."""
     session = Session(image, registry, project, journal)
     entries = Entries(image.language, typed_line, interactive=True)
     completer = Completer(image, Path(project), tuple(NAMES))
@@ -133,7 +133,7 @@ def at_terminal(image: LiveImage, registry: Registry, project: str, journal: Jou
 
 
 def from_pipe(image: LiveImage, registry: Registry, project: str, journal: Journal) -> bool:
-    """Take the entries of standard input to their end; tell whether one of them failed."""
+    """Handle the entries of standard input to its end. Return whether one of them failed."""
     entries = Entries(image.language, piped_line, interactive=False)
     session = Session(image, registry, project, journal, entries.line)
     _converse(session, entries)
@@ -141,7 +141,7 @@ def from_pipe(image: LiveImage, registry: Registry, project: str, journal: Journ
 
 
 def _converse(session: Session, entries: Entries) -> None:
-    """Take entries to their end."""
+    """Handle entries to the end."""
     with contextlib.suppress(EOFError):
         while True:
             entry = entries.read(session.prompt)
@@ -151,7 +151,7 @@ def _converse(session: Session, entries: Entries) -> None:
 
 @contextlib.contextmanager
 def _editor() -> Iterator[None]:
-    """Tell what went wrong with the person's editor."""
+    """Report an error of the person's editor."""
     try:
         yield
     except click.ClickException as error:
@@ -159,9 +159,9 @@ def _editor() -> Iterator[None]:
 
 
 class Session:
-    """One image, its tools, and what went wrong so far.
+    """One image, its tools, and whether an entry has failed.
 
-    `piped` gives the next line of the pipe that the entries come from; at a terminal there is none.
+    `piped` returns the next line of the pipe that the entries come from. It is None at a terminal.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Session:
         self._executor = Executor(registry, journal=journal)
         self._piped = piped
         self._interactive = piped is None
-        # Not known where a state was taken up that an evaluation has told nothing about yet.
+        # Unknown after a state was restored, until an evaluation reports it.
         self._package: str | None = None
         self.has_failed = False
         self._last = ""
@@ -213,14 +213,14 @@ class Session:
 
     @property
     def prompt(self) -> str:
-        """The prompt: of Lisp it names the package."""
+        """The prompt. In Lisp it names the package."""
         if self._language == "python" or not self._interactive:
             return ">>> "
         return f"{visible(self.package)}> "
 
     @property
     def package(self) -> str:
-        """The package that code is evaluated in."""
+        """The package for evaluations."""
         if self._package is None:
             try:
                 self._package = self._image.ask("definitions").data.get("package", "")
@@ -229,7 +229,7 @@ class Session:
         return self._package or "CL-USER"
 
     def handle(self, entry: str) -> bool:
-        """Do what an entry says and tell whether to go on; a failure is shown, never raised."""
+        """Handle an entry. Return whether to go on. A failure is shown, never raised."""
         word, _, rest = entry.strip().partition(" ")
         if word in LEAVING or ENDING[self._language].fullmatch(entry.rstrip()):
             return False
@@ -279,7 +279,7 @@ class Session:
             tell(hint)
 
     def _type(self, transcript: Transcript, wanted: Wanted) -> str | None:
-        """Return the next line for an evaluation; None where there are no more."""
+        """Return the next line for an evaluation. None at the end."""
         if self._piped is not None:
             show_prompt(wanted)
             try:
@@ -312,7 +312,7 @@ class Session:
         self._go("undo_last", files=KEEP not in words, **({"by": ways[-1]} if ways else {}))
 
     def _preview(self, code: str) -> None:
-        # On this thread: Ctrl-C ends the throw-away copy and leaves the image alone.
+        # Run it on this thread: Ctrl-C ends the throw-away copy and leaves the image alone.
         reply = self._image.preview(code)
         self.has_failed |= not reply.ok
         show(preview_text(reply))
@@ -351,7 +351,7 @@ class Session:
         self._package = None
 
     def _edit(self, path: str) -> None:
-        """Let the person change code in their editor, and evaluate it where they saved it."""
+        """Let the person change code in their editor, and evaluate it if they saved it."""
         if not self._interactive:
             self._fail(":edit needs a terminal")
         elif path:
@@ -376,7 +376,7 @@ class Session:
             self._load(path)
 
     def _file_of(self, name: str) -> str:
-        """Return the file of the project that defines a name; what is none may be a file to come."""
+        """Return the file of the project that defines a name. An unknown name may be a new file."""
         answer = self._image.ask("find_definition", symbol=name)
         for definition in answer.data.get("definitions", []):
             place = str(definition.get("place", "")).removeprefix("at ")

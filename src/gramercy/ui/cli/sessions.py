@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gramercy.journal.sessions import Found, Message, SessionRecord, Sessions
 
 COLUMNS = ("session", "age", "messages", "agent", "title")
-# A conversation of a day has hundreds of messages; of a longer one the rest is asked for with --after.
+# A conversation of a day has hundreds of messages. --after shows the rest of a longer one.
 MOST_MESSAGES = 1_000
 
 project_option = of_project_option("conversations")
@@ -112,7 +112,7 @@ def _conversation(found: SessionRecord, said: Sequence[Message]) -> Iterator[str
         yield f"\n{message.number}  {who}, {moment(message.at)}{call}"
         if message.fault:
             yield f"(damaged: {message.fault})"
-        # What agents say and tools return may hold secrets, which a screen is no place for.
+        # Texts of agents and results of tools may hold secrets, which must not appear on a screen.
         if message.text:
             yield masked(message.text)
         for each in calls_of(message):
@@ -130,7 +130,7 @@ def search(journal: Journal, words: tuple[str, ...], project: str, most: int, *,
 
     Words in quotes follow each other; a star at the end of a word stands for any ending.
     """
-    # The shell has taken the quotes of a word with spaces in it: it was meant as a phrase.
+    # The shell has removed the quotes of a word with spaces. It was meant as a phrase.
     question = " ".join(f'"{word}"' if " " in word and '"' not in word else word for word in words)
     sessions = sessions_of(journal)
     found = sessions.search(question, project=project, most=most)
@@ -139,7 +139,7 @@ def search(journal: Journal, words: tuple[str, ...], project: str, most: int, *,
         return 0
     before = ""
     titled = sessions.titled(question, project=project, most=most)
-    # Most titles are the first message, which is found anyway.
+    # Most titles are the first message, and that is found anyway.
     told = {each.session.id for each in found}
     for record in titled:
         if record.id not in told:
@@ -295,6 +295,6 @@ def _total_facts(total: Total) -> dict[str, Any]:
 def remove(journal: Journal, session: str, *, yes: bool) -> None:
     """Remove a conversation and all that was said in it; the calls stay in the audit."""
     confirm(f"remove {session} and all that was said in it?", yes=yes)
-    # By its id alone: what is only like it must not be removed by mistake.
+    # Only by its id: a similar title must not remove a conversation by mistake.
     if not sessions_of(journal).remove(session):
         raise JournalError(f"there is no session {session}")

@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from gramercy.journal.chain import Event, Told
 
 WORDS = {State.AWAITING: "awaiting approval", State.READY: "approved", State.IN_DOUBT: "in doubt"}
-# Enough to tell digests apart; --json has all of them.
+# Enough to distinguish digests. --json has them in full.
 SHORT = 16
 _COLUMNS = ("key", "time", "tool", "level", "state", "decided by", "ms", "size")
-# As many as fit on a line beside the rest.
+# Keys that fit on a line with the rest.
 MOST_KEYS = 10
 # Host, boot, namespace, process, start, nonce.
 OWNER_PARTS = 6
-# What is left of an answer, a question or a text beside the words before it.
+# Indents an answer, a question or a text below its heading.
 INDENT = "    "
 
 
 def when(at: float) -> str:
-    """Write a time as the clock of this machine shows it."""
+    """Format a time by the clock of this machine."""
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
 
 
 def word(state: str) -> str:
-    """Say a state as people do."""
+    """Return the word for a state."""
     return WORDS.get(State(state), state)
 
 
 def call_table(records: Sequence[CallRecord]) -> str:
-    """Lay calls out in a table, one on a line."""
+    """Format calls as a table, one call per line."""
     return table([_COLUMNS, *map(_row, records)], rights={0, 6, 7})
 
 
@@ -91,7 +91,7 @@ def _stamp(at: float) -> str:
 
 
 def own_line(event: Event, told: Told) -> str:
-    """Say what was done to the journal itself."""
+    """Describe an operation on the journal itself."""
     parts = []
     if told.by:
         parts.append(f"by {told.by}")
@@ -107,7 +107,7 @@ def own_line(event: Event, told: Told) -> str:
 
 
 def own_facts(event: Event, told: Told) -> dict[str, Any]:
-    """Return what was done to the journal itself for --json."""
+    """Return an operation on the journal itself, for --json."""
     place = f"{event.chain}.{event.number}"
     return {"event": place, "state": event.state, "at": _stamp(event.at), "facts": msgspec.to_builtins(told)}
 
@@ -142,7 +142,7 @@ def _step_facts(step: Step, *, with_contents: bool) -> dict[str, Any]:
 
 
 def story_text(steps: Sequence[Step], *, with_contents: bool) -> str:
-    """Tell the whole story of a call."""
+    """Format the whole story of a call."""
     first = steps[0]
     call = first.told.call
     lines = [f"call {first.event.key}"]
@@ -178,14 +178,14 @@ def _step_lines(step: Step, before: Step | None, *, with_contents: bool) -> Iter
 
 
 def _told(step: Step, before: Step | None) -> Iterator[str]:
-    """Say what the facts of a step tell, in words."""
+    """Describe the facts of a step in words."""
     told = step.told
     if told.seal:
         yield f"question {told.seal[:SHORT]}"
     if told.expires_at:
         yield f"can be decided until {when(told.expires_at)}"
     if told.approved is not None:
-        # A clock that was set back between the two must not make it negative.
+        # The clock may have been set back between the two. The time must not become negative.
         seconds = max(0.0, step.event.at - before.event.at) if before is not None else 0.0
         waited = f" after {seconds:.1f} s" if before is not None else ""
         yield f"by {told.by or told.refuser or 'nobody'}{waited}"
@@ -217,7 +217,7 @@ def _ran(step: Step) -> Iterator[str]:
 
 
 def _process(owner: str) -> str:
-    """Say which process it was; --json has the name that no other process ever has."""
+    """Describe the process. --json has its unique name."""
     parts = owner.split("/")
     return f"{parts[3]} of {parts[0]}" if len(parts) == OWNER_PARTS else owner
 

@@ -1,6 +1,6 @@
-"""What the terminal of a person needs: text that cannot move the cursor, and work that Ctrl-C can stop.
+"""Helpers for a person's terminal: text that cannot move the cursor, and work that Ctrl-C can stop.
 
-Text of tools, files and images is untrusted: what does not print is escaped before it is shown.
+Text of tools, files and images is untrusted: unprintable characters are escaped before it is shown.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 T = TypeVar("T")
-# An evaluation may swallow one interrupt; the next comes before a person presses Ctrl-C again.
+# An evaluation may swallow one interrupt. The next is sent before a person presses Ctrl-C again.
 RETRY_SECONDS = 0.05
-# A start takes a tenth of that; a person who waits longer is told why. What is built once says so itself.
+# A start takes a tenth of that. After a longer wait the person is told why. A build reports itself.
 UNHURRIED_SECONDS = 1.0
 SLOW_START = "starting the image …"
 
 
 def visible(text: str) -> str:
-    """Write out everything hidden but what lines, emoji and plots are made of."""
+    """Escape all hidden characters except those that lines, emoji and plots are made of."""
     return reveal(text, PROSE)
 
 
 def json_text(value: Any) -> str:
-    """Write a value as indented JSON that is safe to show."""
+    """Format a value as indented JSON that is safe to show."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
     return "".join(json.dumps(c)[1:-1] if c != "\n" and is_hidden(c) else c for c in text)
 
 
 def show(text: str, *, ends_line: bool = True, err: bool = False, **style: Any) -> None:
-    """Write to standard output or standard error; a terminal is protected from what evaluated code prints.
+    """Write to standard output or standard error. A terminal is protected from the output of evaluated code.
 
     The style is dropped where there are no colours: in a pipe, with NO_COLOR, on a terminal without them.
     """
     is_terminal = (sys.stderr if err else sys.stdout).isatty()
-    # Threads of ours do not have the context in which click keeps whether there may be colours.
+    # Other threads lack the context in which click keeps whether colours are allowed.
     is_colored = is_terminal and may_color() and any(style.values()) and bool(text)
     shown = visible(text) if is_terminal else text
     click.echo(click.style(shown, **style) if is_colored else shown, nl=ends_line, err=err, color=is_colored)
 
 
 def tell(text: str) -> None:
-    """Write to standard error what is about the work, not its result."""
+    """Write a message about the work, not its result, to standard error."""
     click.echo(visible(text), err=True)
 
 
 @contextmanager
 def prints_aside() -> Iterator[None]:
-    """Send what tools print to standard error, where it cannot be taken for the output of the command."""
+    """Send output of tools to standard error: it must not mix with the output of the command."""
     from gramercy.tools.context import NO_CONVERSATION, find_call
 
     out = sys.stdout
@@ -79,7 +79,7 @@ def prints_aside() -> Iterator[None]:
 
 
 def summary_line(tool: Tool) -> str:
-    """Write a tool on one line: name, level and the first sentence of what it does."""
+    """Format a tool on one line: name, level and the first sentence of its description."""
     sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
     return f"{tool.name:<24} {tool.safety_level.value:<10} {sentence}{stop.strip()}"
 
@@ -102,7 +102,7 @@ def in_background(work: Callable[[], T]) -> Future[T]:
 
 
 def stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
-    """Return what the work returns; Ctrl-C stops it, again and again, and nothing of it is lost."""
+    """Return the result of the work. Ctrl-C stops it, repeatedly if needed, and no result is lost."""
     from concurrent.futures import wait
 
     with interrupts() as is_unwanted:
@@ -114,9 +114,9 @@ def stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
 
 
 def start(image: LiveImage, restore: str | None = None) -> None:
-    """Start an image, from a saved state where one is given; raise what goes wrong and tell what is slow."""
+    """Start an image, from a saved state if one is given. Raise on failure, and report a slow start."""
     with _told_if_slow(SLOW_START):
-        # Unlike an evaluation this raises when the image does not start.
+        # Unlike an evaluation, this raises when the image does not start.
         image.checkpoints()
     if restore is not None:
         with _told_if_slow("restoring the state …"):

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from gramercy.workbench.recording import Recording
     from gramercy.workbench.sources import Origin
 
-# As short as can be: whoever gives the command again is told what was decided.
+# Wait as short as possible: when the person repeats the command, it reports the decision.
 AT_ONCE = 0.001
 _FIGURES = ("tool", "calls", "ok", "failed", "denied", "in doubt", "open", "success", "p50 ms", "p95 ms")
 _WAITS = ("size", "approvals", "wait p50", "wait p95")
-# What a person still counts in seconds, and in minutes.
+# The limits up to which a duration is shown in seconds, and in minutes.
 MINUTE, HOUR = 60, 3_600
 STYLES = click.Choice(get_args(SchemaStyle))
 
@@ -202,7 +202,7 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     ):
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
-        # A command that runs unattended says at once that it waits for a person, unless it is told to wait.
+        # An unattended command reports at once that it waits for a person, unless it is told to wait.
         limits |= {"approval_wait": recording.wait or AT_ONCE, "approval_expiry": recording.expiry}
         places: list[str] = []
         hooks = [partial(_note_place, places)]
@@ -251,7 +251,7 @@ def why(  # noqa: PLR0913 - one parameter per option
 
 
 def layered(project: str, given: str | None) -> Policy:
-    """Return the rules that hold for a project; what of them counts for less than it says is told."""
+    """Return the rules for a project. Rules that have less effect than they say are reported."""
     found = read_policies(project, given)
     for remark in found.remarks:
         tell(f"warning: {remark}")
@@ -259,14 +259,14 @@ def layered(project: str, given: str | None) -> Policy:
 
 
 def _note_place(places: list[str], phase: str, *_: Any) -> None:
-    """Note where in the user's file a tool failed; hooks are called while the exception is handled."""
+    """Note the line of the user's file where a tool failed. Hooks run while the exception is handled."""
     error = sys.exc_info()[1]
     if phase == "error" and error is not None:
         places.append(place_of(error))
 
 
 def _report(result: ToolResult, *, as_json: bool) -> int:
-    # A call that waits for a person was refused for now: what it prints says how to approve it.
+    # A call that waits for a person was refused for now. Its text says how to approve it.
     is_open = "awaiting" in result.metadata
     is_denied = is_open or bool(result.metadata.get("denied"))
     if as_json:
@@ -281,7 +281,7 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
     elif result.success:
         click.echo(result.content if not sys.stdout.isatty() else visible(result.content))
     else:
-        # What a refusal says beyond its error is for a model.
+        # The rest of a refusal, beyond its error, is for a model.
         click.echo(visible((is_denied and not is_open and result.error) or result.content), err=True)
     if not as_json:
         show_blocks(result.metadata.get("blocks", ()))
@@ -304,7 +304,7 @@ def stats(
     Of all processes that record in this journal. What failed is counted by class, what was refused by who
     refused it.
     """
-    # The other commands do without a journal.
+    # The other commands do not need a journal.
     from gramercy.journal.statistics import tool_figures
 
     found = tool_figures(journal, since=since or 0.0, tools=tools, by_day=by_day)
@@ -341,7 +341,7 @@ def _span(seconds: float) -> str:
 
 
 def _classes(found: Sequence[ToolFigures]) -> list[str]:
-    """Say by what calls failed and who refused them, a line for each tool that has any."""
+    """List failed calls by class and refused calls by refuser, one line for each tool that has any."""
     lines = []
     for figures in found:
         name = f"{figures.day} {figures.tool}".strip()

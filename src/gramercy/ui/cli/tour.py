@@ -57,7 +57,7 @@ def tour(language: str | None) -> None:
 
 
 def _play_live(directory: Path, language: str | None) -> Executor | None:
-    """Play the main act; without a sandbox it is left out, since its code could do all that the user may."""
+    """Play the main act. Without a sandbox it is left out: its code could do everything that the user may."""
     try:
         with live_image(language, project=str(directory)) as image:
             start(image)
@@ -74,13 +74,13 @@ def title(text: str) -> None:
 
 
 def tell(who: str, text: str) -> None:
-    """Say who does what; further lines are indented under the first."""
+    """Print a line about one actor. Further lines are indented under the first."""
     lines = visible(text).splitlines() or [""]
     click.echo("\n".join(f"{'' if i else who:<{WIDTH}}{line}".rstrip() for i, line in enumerate(lines)))
 
 
 def call(executor: Executor, name: str, arguments: dict[str, Any], *, told: str | None = None) -> ToolResult:
-    """Make a call as a model would, and show both sides; `told` stands for arguments hard to read."""
+    """Make a call as a model would, and show both sides. `told` replaces arguments that are hard to read."""
     tell("model calls", f"{name}({json.dumps(arguments)})" if told is None else f"{name}  {told}")
     result = executor.execute(ToolCall("call_1", name, arguments))
     tell("result" if result.success else "error", result.content)
@@ -88,7 +88,7 @@ def call(executor: Executor, name: str, arguments: dict[str, Any], *, told: str 
 
 
 class Stage:
-    """What the scenes share: a scratch directory with one file, and the tools that act on it."""
+    """Shared by the scenes: a scratch directory with one file, and the tools that act on it."""
 
     def __init__(self, directory: Path) -> None:
         self.notes = directory / "notes.txt"
@@ -231,7 +231,7 @@ SCRIPTS = {
         proposed="# In cents.\nCURRENCY = 'usd'\n\ndef price(apples):\n    return 25 * apples\n",
     ),
 }
-# The person of the tour lets the new price through, but not the new currency.
+# The person of the tour accepts the new price, but not the new currency.
 WANTED = {2}
 
 
@@ -291,7 +291,7 @@ def _write(executor: Executor, script: Script, project: Path) -> None:
 
 
 def _person(tool: Tool, arguments: dict[str, Any]) -> Decision:
-    """Answer as a person would who goes through the hunks."""
+    """Answer as a person would who reviews the hunks."""
     original, modified = arguments["original"], arguments["modified"]
     tell("person sees", f"{tool.name} ({tool.safety_level}): {arguments['description']}")
     tell("", hunks.diff(original, modified, arguments["path"]))

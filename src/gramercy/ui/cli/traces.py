@@ -37,7 +37,7 @@ RUN = click.option(
     help="Which run of the file; by default all, in their order.",
 )
 FILE = click.Path(exists=True, dir_okay=False)
-# Of one run, on a screen: a model that goes in circles makes the same call over and over.
+# Lines about one run on a screen: a model that goes in circles repeats the same call.
 MOST_TOLD = 8
 
 
@@ -160,7 +160,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
 
 
 def _refuse_options_of_calls() -> None:
-    """Refuse options that say how calls are made, where none is: they would be ignored in silence."""
+    """Refuse options about calls where no calls are made: they would be ignored silently."""
     context = click.get_current_context()
     given = [
         each.opts[0]
@@ -175,7 +175,7 @@ def _refuse_options_of_calls() -> None:
 
 
 def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
-    # As many turns as were recorded: what comes after them nobody can answer.
+    # Allow as many turns as were recorded. The replay has no answers for further turns.
     limits = Limits(turns=max(1, len(trace.turns)), calls=None, cost=None)
     options: dict[str, Any] = {"provider": ReplayProvider(trace), "executor": executor, "limits": limits}
     work = traced(Agent.from_specification(trace.agent), trace.message, library, **options)
@@ -185,7 +185,7 @@ def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
 
 
 def told_differences(found: Sequence[Difference]) -> Iterator[str]:
-    """Write differences as lines: where, and below it what the one has and the other."""
+    """Format differences as lines: the place, and below it both values."""
     for each in found[:MOST_TOLD]:
         yield f"{each.place}:"
         yield from (f"  {line}" for line in line_differences(each.before, each.after))

@@ -1,4 +1,4 @@
-"""One evaluation as a person or a pipe sees it: what it printed as it is, then its values, errors apart.
+"""Show one evaluation to a person or a pipe: its output as it is, then its values, errors apart.
 
 Models get the same facts as one text, under headings: see `toolsets.rendering`.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Progress, Reply
 
-# What is said beside output and values, in the order in which it is shown.
+# The parts beside output and values, in the order in which they are shown.
 _COLORS = {"log": "cyan", "warnings": "yellow", "error": "red"}
-# Back to the beginning of the line, and nothing in it.
+# Moves to the beginning of the line and erases it.
 ERASED = "\r\x1b[K"
 # By the language of the image.
 _OTHER = {
@@ -38,23 +38,23 @@ _OTHER = {
 class Transcript:
     """One evaluation on the screen, or in a pipe; `mark` stands before each value.
 
-    A pipe gets all of the output that the image has kept, and nothing on standard output but that and values.
+    A pipe gets all output that the image has kept. Its standard output has only that and the values.
     """
 
     def __init__(self, language: str, mark: str = "") -> None:
         self._language = language
         self._mark = mark
-        # Characters of whole lines that stand on the screen, and of each stream the line that is not whole.
+        # Characters of complete lines on the screen, per stream. `_rest` holds the unfinished line of each.
         self._shown = dict.fromkeys(STREAMS, 0)
-        # How many had come in all, and how many when the person last typed something, who has read those.
+        # Characters received in all, and those received when the person last typed: that output was read.
         self._come = dict.fromkeys(STREAMS, 0)
         self._read = dict.fromkeys(STREAMS, 0)
         self._rest = dict.fromkeys(STREAMS, "")
-        # The stream and the text of the line that the cursor is in.
+        # The stream and the text of the line with the cursor.
         self._drawn = ("", "")
 
     def watch(self, progress: Progress) -> None:
-        """Show what is new, as much of it as would be shown at the end."""
+        """Show new output, up to the amount that would be shown at the end."""
         for stream in STREAMS:
             if news := getattr(progress, stream):
                 head, newline, rest = (self._rest[stream] + news).rpartition("\n")
@@ -62,7 +62,7 @@ class Transcript:
                 self._write(stream, folded(head) + newline, folded(rest))
 
     def pause(self) -> None:
-        """Show the line that is not whole, also in a pipe: it is the question behind which a person types."""
+        """Show the unfinished line, even in a pipe: it is the question that a person answers."""
         for stream in STREAMS:
             rest, self._rest[stream] = folded(self._rest[stream]), ""
             if left_out := self._come[stream] - self._shown[stream]:
@@ -97,7 +97,7 @@ class Transcript:
             tell(note)
 
     def _values(self, reply: Reply) -> Iterator[str]:
-        """Yield what each value shows; as everywhere in Python, None shows nothing."""
+        """Yield the text of each value. As everywhere in Python, None shows nothing."""
         if self._language == "python" and reply.values == ["None"]:
             return
         for number in range(len(reply.values)):
@@ -106,7 +106,7 @@ class Transcript:
             yield "; No values"
 
     def _write(self, stream: str, text: str, rest: str = "") -> None:
-        """Write lines, and on a terminal the line that is not whole yet: it may still be written over."""
+        """Write lines, and on a terminal the unfinished line, which may still be overwritten."""
         is_error = stream == "stderr"
         self._come[stream] += len(text)
         is_terminal = (sys.stderr if is_error else sys.stdout).isatty()
@@ -118,18 +118,18 @@ class Transcript:
         self._shown[stream] += len(text)
         line = self._over_drawn(stream, text + rest)
         if line:
-            # A bell is not seen on a terminal.
+            # A terminal does not show a bell character.
             line = line.replace("\a", "") if is_terminal else line
             show(line, ends_line=False, err=is_error, fg="yellow" if is_error else None)
         self._drawn = (stream, (text + rest).rpartition("\n")[2])
 
     def _over_drawn(self, stream: str, text: str) -> str:
-        """Return what is to be written so that the text stands in place of the line with the cursor."""
+        """Return the text to write so that it replaces the line with the cursor."""
         owner, drawn = self._drawn
         if owner == stream and text.startswith(drawn):
             return text[len(drawn) :]
         if drawn and owner != stream and "\r" not in self._rest[owner]:
-            # No bar: what comes now stands behind it.
+            # Not a progress bar: the new text follows it.
             self._shown[owner] += len(drawn)
             self._rest[owner] = ""
         elif drawn and (sys.stderr if owner == "stderr" else sys.stdout).isatty():
@@ -147,7 +147,7 @@ class Transcript:
             tell(f"… [{stream} cut: {shown}; {hint(stream, can_read_on=False)}]")
 
     def _tell(self, text: str, color: str) -> None:
-        """Show what is beside the result; its first line is in a colour, and so is a caret."""
+        """Show a part beside the result. Its first line is coloured, and so is a caret."""
         first, *rest = text.split("\n")
         show(first, err=True, fg=color, bold=True)
         for line in rest:
@@ -156,7 +156,7 @@ class Transcript:
 
 
 def other_language(code: str, language: str, reply: Reply) -> str:
-    """Return what to say about code that failed since it is written in the other language, if it seems so."""
+    """Return a hint for failed code that seems to be written in the other language."""
     if reply.error is None:
         return ""
     seems = _seems_python(code) if language == "sbcl" else _seems_lisp(code, reply.error.type)
@@ -164,7 +164,7 @@ def other_language(code: str, language: str, reply: Reply) -> str:
 
 
 def _seems_python(code: str) -> bool:
-    """Tell whether it is Python, and more than a name or a number, which Lisp has too."""
+    """Return whether it is Python, and more than a name or a number, which Lisp has too."""
     if code.lstrip()[:1] in {"(", "'", "`", "#", ":", ""}:
         return False
     try:

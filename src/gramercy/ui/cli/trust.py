@@ -12,7 +12,7 @@ from gramercy.text import reveal
 from gramercy.ui.cli.asking import is_confirmed, why_nobody
 from gramercy.ui.cli.main import DENIED
 
-# A person reads a file of tools or rules; of a longer difference the file itself must be looked at.
+# A person reads a file of tools or rules. For a longer difference they must open the file itself.
 MOST_LINES = 2_000
 
 
@@ -51,12 +51,12 @@ def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the file itself; of a new package, the modules in it."""
+    """Return the file itself, or the modules of a new package."""
     return [path] if not path.is_dir() else sorted(each for each in path.rglob("*") if each.is_file())
 
 
 def _difference(path: Path) -> str:
-    """Return what changed since the file was accepted, with what is hidden in it written out."""
+    """Return the changes since the file was accepted, with hidden characters written out."""
     old = accepted_content(path)
     before = old.decode("utf-8", "replace").splitlines() if old is not None else []
     now = "now" if path.exists() else "gone"

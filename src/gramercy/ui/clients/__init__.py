@@ -1,1 +1,1 @@
-"""How MCP clients are told of a server: where each keeps its settings, and how they are changed."""
+"""Configuration of MCP clients: where each keeps its settings, and how they are changed."""

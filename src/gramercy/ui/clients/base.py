@@ -1,6 +1,6 @@
-"""What a client is to us: settings in certain places, in a format that changes without losing anything.
+"""The model of a client: settings in known places, in a format that can be changed without loss.
 
-Also by which command it starts this gramercy. Knows no client, no format and no command line.
+It also holds the command that starts this gramercy. It knows no client, format or command line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeGuard
 
-# Keys of servers that are reached over HTTP, in the words of one client or another.
+# Keys for the address of a server over HTTP, in the words of the different clients.
 ADDRESSES = ("url", "httpUrl", "serverUrl", "uri")
-# Where uv keeps the environments of `uvx`, which it may remove at any time.
+# Directories where uv keeps the environments of `uvx`. It may remove them at any time.
 _FLEETING = ("archive-v", "environments-v")
 
 
@@ -49,7 +49,7 @@ class Machine:
 
 
 class Format(Protocol):
-    """A way to write settings. Every change keeps what it is not about, to the letter."""
+    """A format of settings. Every change keeps all other text unchanged."""
 
     def snippet(self, name: str, entry: dict[str, Any]) -> str:
         """Write a file that has this server and nothing else."""
@@ -73,7 +73,7 @@ class Format(Protocol):
 
 
 class Words(NamedTuple):
-    """In what words the settings of a client say how a server is reached.
+    """The words in which a client's settings say how a server is reached.
 
     `stdio` and `http` are keys beside the command and beside the address; without `http` the settings cannot
     name an address. `reference` is how a header names a variable of the environment, `{}` being its name;
@@ -95,7 +95,7 @@ COMMON = Words()
 
 
 class Token(NamedTuple):
-    """What lets callers of a server over HTTP in: the variable that holds it, and itself where it is read."""
+    """The token of a server over HTTP: the variable that holds it, and its value where that is read."""
 
     variable: str
     value: str | None = None
@@ -105,9 +105,10 @@ class Token(NamedTuple):
 class Client:
     """One client.
 
-    `workspace` is what its settings call the project that is open: empty where servers are started in it,
-    None where there is none. With `also_jsonc` the same file may be there with that suffix. `is_mute` tells
-    that it was seen not to show the questions of servers; `own_question` what it asks about calls itself.
+    `workspace` is the name that its settings have for the open project: empty where servers are started in
+    it, None where there is no such name. With `also_jsonc` the same file may exist with that suffix.
+    `is_mute` means that it was seen not to show the questions of servers. `own_question` describes its own
+    question about calls.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Client:
     own_question: str = ""
 
     def about_questions(self, mode: str | None) -> str:
-        """Say who approves edits: what a person cannot see they must know beforehand. Empty otherwise."""
+        """Describe who approves edits, where the person cannot see it in the client. Empty otherwise."""
         if mode == "edits":
             own = f"; {self.own_question}" if self.own_question else ""
             return (
@@ -139,7 +140,7 @@ class Client:
         )
 
     def place(self, machine: Machine, project: Path | None = None) -> Path | None:
-        """Find the file for a person, or that of a project; None where the client has none."""
+        """Return the settings file for a person, or that of a project. None where the client has none."""
         if project is None:
             path = self.user_file(machine) if self.user_file else None
         else:
@@ -150,14 +151,14 @@ class Client:
         return other if other.exists() else path
 
     def entry(self, command: list[str]) -> dict[str, Any]:
-        """Say in the client's words how the server is started."""
+        """Return the entry that starts the server, in the client's words."""
         words = self.words
         if words.arguments is None:
             return {**words.stdio, words.command: command}
         return {**words.stdio, words.command: command[0], words.arguments: command[1:]}
 
     def remote_entry(self, url: str, token: Token | None) -> dict[str, Any]:
-        """Say in the client's words where the server is reached."""
+        """Return the entry with the server's address, in the client's words."""
         words = self.words
         entry = {**(words.http or {}), words.address: url}
         if token is None:
@@ -169,7 +170,7 @@ class Client:
         return {**entry, **allowed, "headers": {"Authorization": f"Bearer {secret}"}}
 
     def command_of(self, entry: Mapping[str, Any]) -> list[str]:
-        """Return the words by which an entry starts its server; a fault in them is an error."""
+        """Return the command of an entry. Raise an error where it is malformed."""
         words, command = self.words, entry.get(self.words.command)
         if words.arguments is None:
             if not _are_words(command) or not command:
@@ -188,12 +189,12 @@ def _are_words(value: object) -> TypeGuard[list[str]]:
 
 
 def address_of(entry: Mapping[str, Any]) -> str | None:
-    """Return the address by which a server is reached, in whatever words; None where it is started."""
+    """Return the address of a server, under any of the known keys. None where it is started by a command."""
     return next((str(entry[key]) for key in ADDRESSES if key in entry), None)
 
 
 def check_entry(name: str, entry: object, wanted: Mapping[str, Any]) -> None:
-    """Leave alone what is reached in another way: it would become a server with two ways to reach it."""
+    """Refuse to change an entry between command and address: it would then have two ways to reach it."""
     if entry is None:
         return
     if not isinstance(entry, dict):
@@ -208,7 +209,7 @@ def check_entry(name: str, entry: object, wanted: Mapping[str, Any]) -> None:
 
 
 def merged(there: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with new keys; what else a person has in it, or in its headers, stays."""
+    """Return an entry with new keys. Other keys of the person, also in its headers, stay."""
     found = dict(there or {})
     for key, value in entry.items():
         old = found.get(key)
@@ -221,15 +222,15 @@ def own_command() -> list[str]:
     script = Path(sys.argv[0])
     if script.stem == "gramercy" and script.is_file() and os.access(script, os.X_OK):
         return [str(script.absolute())]
-    # -P: a directory of that name where it is started would be run instead.
+    # -P: otherwise a directory named gramercy in the working directory would be run instead.
     return [sys.executable, "-P", "-m", "gramercy"]
 
 
 def uvx_command(*, is_shared: bool) -> list[str]:
-    """Return the command that lets uv fetch gramercy; in a file for others the name alone, else the path."""
+    """Return the command that lets uv fetch gramercy: the bare name in a shared file, else the path."""
     return ["uvx" if is_shared else find_program("uvx") or "uvx", "gramercy"]
 
 
 def is_fleeting() -> bool:
-    """Tell whether this gramercy may be gone tomorrow."""
+    """Return whether this installation may be removed soon."""
     return any(part.startswith(_FLEETING) for part in Path(sys.prefix).parts)

@@ -1,7 +1,7 @@
-"""The settings of clients that write JSON, with or without comments. All but one value stays as it is.
+"""The settings of clients that write JSON, with or without comments. All but one value stays unchanged.
 
-Comments and trailing commas are blanked before anything is parsed, so every place in the plain text is the
-same place in the real one.
+Comments and trailing commas are blanked before the text is parsed, so every position in the blanked text is
+the same position in the original.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class JsonSettings:
-    """Servers are the members of one object, in a file that may have more than JSON has."""
+    """Servers are the members of one object, in a file that may extend JSON."""
 
     section: str
     dialect: frozenset[Literal["comments", "commas"]] = frozenset()
-    # Where there are more servers, by directory and then in a section of the same name; these are only read.
+    # Some clients keep more servers by directory, in a section of the same name. These are only read.
     directories: str | None = None
 
     def snippet(self, name: str, entry: dict[str, Any]) -> str:
@@ -81,7 +81,7 @@ class JsonSettings:
         return changed
 
     def _compare(self, old: str, new: str, name: str, entry: dict[str, Any] | None) -> None:
-        """See to it that nothing else has changed, whatever the text looked like."""
+        """Check that nothing else has changed, for any text."""
         expected = JsonText(old, self.dialect).value
         servers = {key: value for key, value in expected.get(self.section, {}).items() if key != name}
         found = JsonText(new, self.dialect).value
@@ -103,7 +103,7 @@ class Member:
 
 
 class JsonText:
-    """A JSON text that can be changed. `dialect` names what it may have beyond JSON: comments, commas."""
+    """A JSON text that can be changed. `dialect` names its extensions of JSON: comments, commas."""
 
     def __init__(self, text: str, dialect: frozenset[str]) -> None:
         self.text = text
@@ -135,11 +135,11 @@ class JsonText:
         return self.value
 
     def root(self) -> int:
-        """Return where the value of the whole text begins."""
+        """Return the position of the top value."""
         return _skip(self.plain, 0)
 
     def members(self, start: int) -> tuple[list[Member], int]:
-        """List the members of the object that begins there, and tell where it is closed."""
+        """List the members of the object at a position, and return the position of its end."""
         if self.plain[start] != "{":
             raise ClientSettingsError.at("expected an object", self.text, start)
         found, place = [], _skip(self.plain, start + 1)
@@ -154,14 +154,14 @@ class JsonText:
         return found, place
 
     def find(self, start: int, name: str) -> Member | None:
-        """Return the member of that name; two of them are a mistake that only a person can settle."""
+        """Return the member of that name. Two such members are an error that only a person can resolve."""
         same = [member for member in self.members(start)[0] if member.name == name]
         if len(same) > 1:
             raise ClientSettingsError.at(f"{name} is there twice: remove one", self.text, same[1].key)
         return same[0] if same else None
 
     def put(self, keys: Sequence[str], value: Any, start: int | None = None) -> str:
-        """Set what is found by following the keys, making what is missing; return the new text."""
+        """Set the value at a path of keys, creating missing objects. Return the new text."""
         if self.is_empty:
             before = self.text.rstrip()
             lead = f"{before}{self.newline}" if before.strip("\ufeff") else before
@@ -207,7 +207,7 @@ class JsonText:
         )
 
     def drop(self, keys: Sequence[str]) -> str:
-        """Take out what is found by following the keys, and the comma that goes with it."""
+        """Remove the value at a path of keys, and its comma."""
         if self.is_empty:
             return self.text
         start = self.root()
@@ -232,7 +232,7 @@ class JsonText:
         return before[: start + 1] + (inside if inside.strip() else "") + text[close:]
 
     def _whole_lines(self, begin: int, end: int) -> tuple[int, int]:
-        """Widen a place to whole lines where nothing else is on them, else to the spaces after it."""
+        """Widen a span to whole lines where it is alone on them, else to the spaces after it."""
         line = len(self.text[:begin].rstrip(" \t"))
         rest = _INDENTATION.match(self.text, end)
         after = rest.end() if rest else end
@@ -270,7 +270,7 @@ def _object(outer: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _leaves(there: dict[str, Any], entry: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield what to set: inside an object that is there already, one key after the other."""
+    """Yield the values to set: within an existing object, one key after the other."""
     for key, value in entry.items():
         old = there.get(key)
         if isinstance(old, dict) and isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The clients that are known: where their settings are, in what words, and what to do after a change.
+"""The known clients: the place of their settings, their words, and the next step after a change.
 
-Each is taken from the documentation of that product, or from its source where that says more; the keys of its
-settings are beside it. Where a product has a way to name a variable, a token is never copied.
+Each is taken from the documentation of that product, or from its source where that says more. Its keys are
+listed beside it. Where a product can name a variable, a token is never copied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LOOSE: frozenset[Literal["comments", "commas"]] = frozenset({"comments", "commas"})
 _OPEN_FOLDER = "${workspaceFolder}"
 _COLON = "${{env:{}}}"
-# Seconds for a call in Goose, which ends the extension after it; a first Lisp evaluation builds a core.
+# The timeout of a call in Goose, which then ends the extension. A first Lisp evaluation builds a core.
 _GOOSE_SECONDS = 300
 
 
@@ -33,7 +33,7 @@ def _in_home(*parts: str) -> Callable[[Machine], Path]:
 
 
 def _below(variable: str, *parts: str, home: tuple[str, ...] = ()) -> Callable[[Machine], Path]:
-    """Return how to find a file in the directory that a variable names, else in one of the home directory."""
+    """Return a function that finds a file in a variable's directory, else below the home directory."""
     return lambda machine: machine.directory(variable, machine.home.joinpath(*home)).joinpath(*parts)
 
 
@@ -61,10 +61,10 @@ def _goose(machine: Machine) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class OpencodeSettings(JsonSettings):
-    """Servers of opencode 1; opencode 2 has them one level deeper, in other words: its file is only read."""
+    """Servers of opencode 1. A file of opencode 2, with one more level and other keys, is only read."""
 
     def servers(self, text: str) -> dict[str, Any]:
-        """Return the entries of all servers, whichever opencode the file is for."""
+        """Return the entries of all servers, for either version of opencode."""
         found = JsonSettings.servers(self, text)
         return found["servers"] if _is_deeper(found) else found
 
@@ -78,7 +78,7 @@ class OpencodeSettings(JsonSettings):
 
 
 def _is_deeper(servers: dict[str, Any]) -> bool:
-    """Tell a group of servers from one that is called so: every server has a type."""
+    """Distinguish a group of servers from a server with the same name: every server has a type."""
     group = servers.get("servers")
     return isinstance(group, dict) and "type" not in group
 
@@ -87,19 +87,19 @@ def _is_deeper(servers: dict[str, Any]) -> bool:
 class YamlSettings:
     """Servers in a file of YAML, which is shown and read but never changed.
 
-    The standard library has no YAML, and no library that is small enough to be needed for one client keeps
-    comments, anchors and quoting as they are; an entry is pasted in a moment.
+    The standard library has no YAML, and no small library keeps comments, anchors and quoting unchanged. An
+    entry is pasted in a moment.
     """
 
     section: str
 
     def snippet(self, name: str, entry: dict[str, Any]) -> str:
-        """Write a file that has this server and nothing else; every JSON value is one of YAML."""
+        """Format a file with only this server. Every JSON value is also YAML."""
         lines = [f"    {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
         return "\n".join([f"{self.section}:", f"  {name}:", f"    name: {json.dumps(name)}", *lines]) + "\n"
 
     def servers(self, text: str) -> dict[str, Any]:
-        """Return the entries of all servers, where a library for YAML happens to be installed."""
+        """Return the entries of all servers, if a YAML library happens to be installed."""
         try:
             yaml: Any = importlib.import_module("yaml")
         except ImportError:
@@ -112,7 +112,7 @@ class YamlSettings:
         return section if isinstance(section, dict) else {}
 
     def get(self, text: str, name: str) -> NoReturn:  # noqa: ARG002 - the same for every text
-        """Refuse: who asks wants to change it."""
+        """Refuse: a caller that reads one entry wants to change it."""
         raise ClientSettingsError("it is YAML, which is not changed here: do it by hand")
 
     def put(self, text: str, name: str, entry: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - as above
@@ -147,7 +147,7 @@ _ALL = (
     Client(
         "cursor",
         "Cursor",
-        # Its parser is said to be strict, but a comment that is there must not be lost for that.
+        # Its parser is said to be strict, but an existing comment must not be lost for that.
         JsonSettings("mcpServers", _LOOSE),
         _in_home(".cursor", "mcp.json"),
         "Restart Cursor and turn the server on in its settings, under MCP.",
@@ -306,7 +306,7 @@ _ALL = (
         words=Words(stdio={"type": "stdio"}, http={"type": "http"}),
     ),
 )
-# What most other clients read; the file and the way to name a variable are theirs.
+# The format that most other clients read. The file and the way to name a variable differ.
 GENERIC = Client(
     "generic",
     "your client",
@@ -316,5 +316,5 @@ GENERIC = Client(
     words=Words(http={"type": "http"}),
 )
 CLIENTS = {client.name: client for client in _ALL}
-# Names of the same thing in the files of all clients, to recognize an entry in the wrong place.
+# The section names of all clients, to recognize an entry in the wrong place.
 SECTIONS = ("mcpServers", "servers", "context_servers", "mcp", "mcp_servers", "amp.mcpServers", "extensions")

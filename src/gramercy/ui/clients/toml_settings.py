@@ -1,7 +1,7 @@
-"""The settings of clients that write TOML: each server is a table of its own. All else stays as it is.
+"""The settings of clients that write TOML: each server has its own table. Other text stays unchanged.
 
-Statements are found by blanking strings and comments; what they mean is always asked of the real parser.
-tomlkit is not used: with a table it removes the comment above the next one, and it mixes line ends.
+Statements are found by blanking strings and comments. The real parser always interprets them. tomlkit is not
+used: with a table it removes the comment above the next one, and it mixes line ends.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class TomlSettings:
         return self._compared(text, changed, name, {**(there or {}), **entry})
 
     def drop(self, text: str, name: str) -> str:
-        """Take a server out, with the tables below it."""
+        """Remove a server, with the tables below it."""
         if self.get(text, name) is None:
             return text
         changed = text
         for start, end in reversed(self._spans(text, name)):
             after = changed[end:]
             before = changed[:start]
-            # The empty line that parted it from what comes before goes with it.
+            # Remove the empty line before the table as well.
             if before.endswith(("\n\n", "\n\r\n")) and (not after or after.startswith(("\n", "\r\n"))):
                 before = before[:-2] if before.endswith("\r\n") else before[:-1]
             changed = before + after
@@ -111,7 +111,7 @@ class TomlSettings:
         return header, body
 
     def _spans(self, text: str, name: str) -> list[tuple[int, int]]:
-        """Return from where to where the tables of a server go, comments after their last line excluded."""
+        """Return the spans of a server's tables, without comments after their last line."""
         self._table(text, name)
         spans: list[tuple[int, int]] = []
         is_ours = False
@@ -126,7 +126,7 @@ class TomlSettings:
         return spans
 
     def _compared(self, old: str, new: str, name: str, entry: dict[str, Any] | None) -> str:
-        """See to it that nothing else has changed, whatever the text looked like."""
+        """Check that nothing else has changed, for any text."""
         expected, advice = _load(old), "it cannot be changed without changing something else: do it by hand"
         section = expected.get(self.section, {})
         if not isinstance(section, dict):
@@ -153,7 +153,7 @@ def _load(text: str) -> dict[str, Any]:
 
 
 def _statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a text that is known to be TOML."""
+    """Yield the statements of a text that is valid TOML."""
     plain = _TOKEN.sub(_blank, text)
     start = depth = offset = 0
     for line in plain.split("\n"):
@@ -179,7 +179,7 @@ def _statement(text: str, plain: str, start: int, end: int, *, is_header: bool) 
 
 
 def _keys(statement: str) -> tuple[str, ...]:
-    """Ask the parser what keys a header or an assignment names."""
+    """Ask the parser which keys a header or an assignment names."""
     found: list[str] = []
     value: Any = tomllib.loads(statement)
     while value:
@@ -198,5 +198,5 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _render(value: Any) -> str:
-    """Write a string, a number or a list of them; JSON and TOML differ in one character."""
+    """Format a string, a number or a list of them. JSON and TOML differ in one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,1 +1,1 @@
-"""`gramercy doctor`: does everything that live images and the server need work on this machine?"""
+"""`gramercy doctor`: check everything that live images and the server need on this machine."""

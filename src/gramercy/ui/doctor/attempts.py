@@ -1,8 +1,8 @@
-"""Ways out of an image, as data: what evaluated code could try, in both languages, and what must hold.
+"""Escape attempts as data: code for both languages that tries to leave an image, and what must hold.
 
 The tables are in `battery/*.toml`, one for each group. An attempt is an expression in each language, or one
-system call that is written once for both; it returns evidence of success, or nothing, or fails. Words with a
-$ are filled in by the arena, which also looks for evidence from outside.
+system call that is written once for both. It returns evidence of success, or nothing, or fails. The arena
+fills in words with a $, and also looks for evidence from outside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.sandbox import Confinement
 
 BATTERY = Path(__file__).with_name("battery")
-# In the order in which they are tried.
+# The order in which the groups are tried.
 ORDER = (
     "files",
     "network",
@@ -57,7 +57,7 @@ class Where(StrEnum):
 
 
 class Deputy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A call of a tool that is to reach a file of the project which it must not: `target`."""
+    """A call of a tool that should reach a forbidden file of the project: `target`."""
 
     tool: str
     target: str
@@ -69,12 +69,11 @@ class Deputy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way out.
 
-    `open` says where it is known not to be held, and why: by the name of a sandbox, `landlock-5` for a kernel
-    without scopes, or `preview`. `before` is evaluated in the live process
-    before a preview, `after` behind it, to tell what the preview did to it. `stage` names a
-    scene in which it is made, where one evaluation is not enough. With a `deputy` a tool is called after it,
-    and `after` is evaluated while a person is asked about that call. `awaits` names the part of the program
-    whose cure is not there yet.
+    `open` says where the attempt is known to succeed, and why: by the name of a sandbox, `landlock-5` for a
+    kernel without scopes, or `preview`. `before` is evaluated in the live process before a preview, and
+    `after` after it, to see the effect of the preview on the process. `stage` names a scene, where one
+    evaluation is not enough. With a `deputy` a tool is called after the attempt, and `after` is evaluated
+    while a person is asked about that call. `awaits` names the part of the program that is not fixed yet.
     """
 
     id: str
@@ -94,7 +93,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def slug(self) -> str:
-        """Its name as a part of file names."""
+        """Its id in a form for file names."""
         return self.id.replace(".", "-")
 
     def form(self, language: str) -> str:
@@ -104,7 +103,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.lisp if language == "sbcl" else self.python
 
     def why_open(self, confinement: Confinement, *, preview: bool = False) -> str | None:
-        """Return why this is not held there, None where it must be."""
+        """Return why the attempt may succeed there, None where it must be refused."""
         if confinement is Confinement.NONE:
             return "there is no sandbox"
         if preview and "preview" in self.open:
@@ -115,7 +114,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attempts of one kind: what must hold, against whom."""
+    """Attempts of one kind: what must hold, and against which attacker."""
 
     title: str
     holds: str
@@ -141,7 +140,7 @@ def attempts() -> tuple[Attempt, ...]:
 
 
 def numbers(column: int) -> dict[str, int]:
-    """Return the numbers of system calls on a machine; what it does not have fails there as absent."""
+    """Return the numbers of system calls on a machine. Missing calls get a number that fails as absent."""
     known = {name: pair[column] for name, pair in (FURTHER_NUMBERS | NUMBERS).items()}
     return {f"sys_{name}": ABSENT_NUMBER if number is None else number for name, number in known.items()}
 
@@ -177,8 +176,8 @@ def _is_nested(word: list[Any]) -> bool:
 def _word(word: Any, zeros: str, text: str) -> str:
     """Write a word for both languages.
 
-    That is a number, `#N` for N zero bytes, `=…` for the bytes of a text, a word that stands for a number, or
-    a text that is passed with a zero at its end.
+    It is a number, `#N` for N zero bytes, `=…` for the bytes of a text, a word for a number, or a text that
+    is passed with a zero at its end.
     """
     if isinstance(word, int):
         return str(word)
@@ -191,7 +190,7 @@ def _word(word: Any, zeros: str, text: str) -> str:
 
 # Words of the arena that stand for numbers.
 NUMERIC = frozenset(("$victim", "$keeper", "$key", "$tcp_high", "$tcp_low", "$port"))
-# Beyond every number there is: the kernel answers ENOSYS.
+# Larger than every system call number: the kernel answers ENOSYS.
 ABSENT_NUMBER = 9999
 # Numbers on x86-64 and on arm64 of calls that no filter of the sandbox names.
 FURTHER_NUMBERS: dict[str, tuple[int | None, int | None]] = {

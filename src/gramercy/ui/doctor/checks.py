@@ -1,6 +1,6 @@
-"""`gramercy doctor`: try for real all that live images and the server need, and say what to do.
+"""`gramercy doctor`: test everything that live images and the server need, and give advice.
 
-With `--project`: what was found for the images of that project, and what they answer when they are started.
+With `--project`: show the settings for the images of that project, and start those images.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from gramercy.workbench.configuration import Configuration
 
-# No image is begun with after this; what was begun is bounded by the time of each call.
+# No image is started after this time. The timeout of each call bounds the rest.
 LATEST_START_SECONDS = 20.0
-# The probes take milliseconds; this ends one that hangs.
+# The probes take milliseconds. This ends one that hangs.
 CALL_SECONDS = 5.0
 # For a client of the server: to start it, and to call a tool that starts an image.
 SERVER_SECONDS = 8.0
@@ -57,7 +57,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def line(check: Finding) -> str:
-    """Write a check for people."""
+    """Format a check for people."""
     text = f"{check.status:8} {check.name:22} {check.detail}"
     return visible(f"{text}\n{'':9}{'':22} {check.advice}" if check.advice else text)
 
@@ -204,11 +204,11 @@ def _confinement(confinement: Confinement) -> Finding:
 
 
 def _git() -> Iterator[Finding]:
-    """Look whether git runs what a bare repository inside of a project names."""
+    """Check whether git runs programs that a bare repository inside of a project names."""
     git = find_program("git")
     if git is None:
         return
-    # In no directory of a project: its own settings are not meant.
+    # Run it outside of every project, whose own settings must not count.
     done = subprocess.run(  # noqa: S603 - our own words
         [git, "config", "--global", "--get", "safe.bareRepository"],
         capture_output=True,
@@ -226,7 +226,7 @@ def _git() -> Iterator[Finding]:
 
 
 def check_journal() -> Finding:
-    """Open the journal that commands use, if there is one; a look must not make it."""
+    """Open the journal that commands use, if it exists. A check must not create it."""
     where = os.environ.get("GRAMERCY_JOURNAL") or str(default_place())
     path = Path(where)
     if "://" not in where and where != MEMORY and not path.exists():
@@ -293,7 +293,7 @@ def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confine
 
 
 def verdict(name: str, results: list[EscapeResult]) -> Finding:
-    """Judge attempts: none may get out but those that are known to, and each must have been made."""
+    """Judge attempts: only known ones may succeed, and each must have been made."""
     escaped = [f"{each.name} ({each.detail})" for each in results if each.is_hole]
     untried = [f"{each.name} ({each.detail})" for each in results if not each.escaped and not each.tried]
     if escaped:
@@ -307,7 +307,7 @@ def verdict(name: str, results: list[EscapeResult]) -> Finding:
 
 
 def _attack(*, as_json: bool) -> int:
-    """Make every attempt in every language; end with 1 where one got out that was to be held."""
+    """Make every attempt in every language. Return 1 if an attempt succeeded that should be refused."""
     from gramercy.ui.doctor.scenes import run_battery
 
     confinement = find_confinement()
@@ -332,7 +332,7 @@ def _attack(*, as_json: bool) -> int:
 
 
 def _show_progress(text: str) -> None:
-    """Write over the line before, where a person looks on."""
+    """Overwrite the previous line, on a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text[:76]}", err=True, nl=False)
 
@@ -346,14 +346,14 @@ def _table(language: str, confinement: Confinement, results: list[EscapeResult])
 
 
 def _row(title: str, results: list[EscapeResult]) -> str:
-    """Count attempts; one that could not be made is neither made nor held."""
+    """Count attempts. One that could not be made is neither made nor refused."""
     made = [each for each in results if each.tried or each.escaped]
     out = sum(each.escaped for each in made)
     return f"  {title:40} {len(made):5} {len(made) - out:5} {out or '':>9}"
 
 
 def _not_held(found: dict[str, list[EscapeResult]]) -> str:
-    """List what got out, once for all languages, with the reason where it is known."""
+    """List the successful attempts, once for all languages, with the reason where it is known."""
     open_ways: dict[tuple[str, str], list[str]] = {}
     for language, results in found.items():
         for each in results:
@@ -388,7 +388,7 @@ def _result(result: EscapeResult) -> dict[str, Any]:
 
 
 def _server(era: str) -> Finding:
-    """Start the server as a client would, and have it evaluate something."""
+    """Start the server as a client would, and evaluate code through it."""
     name = f"server {era}"
     with tempfile.TemporaryDirectory(prefix="gramercy-doctor-") as project:
         command = [*own_command(), "serve", "--image", "python", "--project", project]
@@ -413,7 +413,7 @@ QUESTIONS = {
 
 
 def survey(project: Path, told: Settings) -> Iterator[Finding]:
-    """Tell what files and environment of a project give to its images, then start one of each language."""
+    """Show the settings that a project's files and environment give to its images, then start the images."""
     configuration = read_configuration(project, told)
     yield from _configured(configuration)
     yield from own_findings(project)
@@ -448,7 +448,7 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
 
 
 def _asked(language: str, project: Path, configuration: Configuration) -> Finding:
-    """Start an image of the project and let it say what it is."""
+    """Start an image of the project and ask it for its description."""
     name = f"{language} image"
     image = None
     try:

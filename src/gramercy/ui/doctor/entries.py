@@ -1,7 +1,7 @@
-"""Would what a client is told start a server? First entries that are read back, then how one is tried.
+"""Check the entries of clients: first read them back, then try to start their servers.
 
 Commands of a person's own files are started, as a client does it. The files of a project may come from
-anybody, so nothing that they name is started, and no token is sent where they point. Entries of other
+anybody, so nothing that they name is started, and no token is sent to their addresses. Entries of other
 servers are left alone.
 """
 
@@ -45,16 +45,16 @@ REACH_SECONDS = 5.0
 INDEX_SECONDS = 30.0
 # The first line of a script: its interpreter.
 _FIRST_LINE = 512
-# What some clients replace by the folder that is open.
+# Some clients replace this by the open folder.
 OPEN_FOLDER = "${workspaceFolder}"
-# No further command is tried after this, so that a doctor with many sick entries comes to an end.
+# No further command is started after this time, so that a doctor with many broken entries ends.
 LATEST_SECONDS = 45.0
-# What stands for a variable, in the words of one client or another.
+# A reference to a variable, in the words of the different clients.
 _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)\}|\{env:(\w+)\}|\$(\w+)")
 
 
 class Trial(NamedTuple):
-    """How an attempt ended: what was seen, and what is wrong."""
+    """The result of an attempt: an observation, and the problem."""
 
     seen: str
     fault: str | None = None
@@ -62,7 +62,7 @@ class Trial(NamedTuple):
 
 @dataclass(slots=True)
 class Trials:
-    """Attempts, each made once however many clients name the same command or address."""
+    """Attempts, each made once, however many clients name the same command or address."""
 
     latest: float
     _made: dict[tuple[str, ...], Trial] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Trials:
         return self._once(tuple(words), lambda: start(words))
 
     def reach(self, url: str, token: str | None) -> Trial:
-        """Ask a server that runs."""
+        """Send a request to a running server."""
         return self._once((url, token or ""), lambda: reach(url, token))
 
     def _once(self, key: tuple[str, ...], attempt: Callable[[], Trial]) -> Trial:
@@ -84,7 +84,7 @@ class Trials:
 
 
 def examine_entries(machine: Machine, project: Path) -> Iterator[Finding]:
-    """Try what is in the settings of every client, for the person and for one project."""
+    """Check the entries in the settings of every client, for the person and for one project."""
     trials = Trials(monotonic() + LATEST_SECONDS)
     seen = set()
     for client in CLIENTS.values():
@@ -99,7 +99,7 @@ def examine_entries(machine: Machine, project: Path) -> Iterator[Finding]:
 def _file(client: Client, path: Path, trials: Trials, *, is_own: bool) -> Iterator[Finding]:
     try:
         text = read_settings(path)
-        # Most files say nothing of us; some are large.
+        # Most files do not mention gramercy, and some are large.
         if text is None or "gramercy" not in text.lower():
             return
         servers = client.format.servers(text)
@@ -122,7 +122,7 @@ def _unread(client: Client, path: Path, reason: str) -> Finding:
 
 
 def _misplaced(client: Client, path: Path, text: str) -> Iterator[Finding]:
-    """Tell of an entry under a key that the client does not read; there the files of clients differ most."""
+    """Report an entry under a key that the client does not read. The clients differ most in that."""
     with suppress(ClientSettingsError):
         document = JsonText(text, frozenset({"comments", "commas"})).object()
         own = getattr(client.format, "section", "")
@@ -150,7 +150,7 @@ def _is_ours(client: Client, name: str, entry: object) -> bool:
 
 def _runs_gramercy(words: list[str]) -> bool:
     program = Path(words[0]).stem.lower()
-    # With -P as we write it now, or without as before.
+    # Entries written now have -P, earlier ones do not.
     if program == "gramercy" or [word for word in words[1:4] if word != "-P"][:2] == ["-m", "gramercy"]:
         return True
     return program in ("uvx", "uv") and any(re.match(r"gramercy\b(?!/)", word) for word in words[1:])
@@ -166,7 +166,7 @@ class Visit:
     is_own: bool
 
     def examine(self, entry: object, trials: Trials) -> Finding:
-        """Say whether it would work."""
+        """Return whether the entry would work."""
         if not isinstance(entry, dict):
             return self._fault("it is not a server")
         if entry.get("disabled") is True or entry.get("enabled") is False:
@@ -219,7 +219,7 @@ class Visit:
 
 
 class Secret(NamedTuple):
-    """The token of an entry, and the variable that should have it but does not."""
+    """The token of an entry, and the variable that should hold it but does not."""
 
     value: str | None
     missing: str | None = None
@@ -240,10 +240,10 @@ def _token(client: Client, entry: Mapping[str, Any]) -> Secret:
 
 
 def why_no_program(words: list[str]) -> str | None:
-    """Say what is wrong with the program of a command, without starting it."""
+    """Return the problem with the program of a command, without starting it."""
     program = Path(words[0])
     if not program.is_absolute():
-        # As a client does: it starts what it finds, also in the project.
+        # As a client does: it starts the program that it finds, also in the project.
         found = shutil.which(words[0])
         if found is None:
             return f"there is no {words[0]} on the PATH of this shell"
@@ -270,7 +270,7 @@ def _interpreter(program: Path) -> Path | None:
 
 
 def _unknown_arguments(words: list[str]) -> str | None:
-    """Say which arguments this gramercy does not know; its own parser is asked, and nothing is run."""
+    """Return the arguments that this gramercy does not know. Its own parser is asked, and nothing is run."""
     serve = cli.get_command(click.Context(cli), "serve")
     if serve is None or not _runs_gramercy(words) or "serve" not in words:
         return None
@@ -313,7 +313,7 @@ def start(words: list[str]) -> Trial:
 
 
 def reach(url: str, token: str | None) -> Trial:
-    """Introduce ourselves to a server that runs."""
+    """Send the first message to a running server."""
     shown = urlsplit(url)._replace(query="", fragment="").geturl().rpartition("@")[2]
     try:
         status, said = _post(url, token)
@@ -330,7 +330,7 @@ def reach(url: str, token: str | None) -> Trial:
 
 
 def _post(url: str, token: str | None) -> tuple[int, str]:
-    # Only here: it takes as long to import as a command that shows an entry takes to run.
+    # Imported only here: the import takes as long as a whole command that shows an entry.
     import http.client
 
     parts = urlsplit(url)
@@ -353,10 +353,10 @@ def _post(url: str, token: str | None) -> tuple[int, str]:
 
 
 def why_unpublished() -> str | None:
-    """Say why uvx could not fetch this version or a later one.
+    """Return why uvx could not fetch this version or a later one.
 
-    uv is asked, with the indexes that it is set up for. Nothing is built or run: what is on an index under
-    this name may not be ours.
+    uv is asked, with its configured indexes. Nothing is built or run: a package of this name on an index may
+    not be ours.
     """
     uv = find_program("uv")
     if uv is None or find_program("uvx") is None:

@@ -1,4 +1,4 @@
-"""Try to get out of an image, for real, and look from outside whether it worked."""
+"""Try to escape from an image, for real, and check from outside whether it worked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ATTEMPT_SECONDS = 10.0
 VARIABLE = "GRAMERCY_ESCAPE"
 # IPC_CREAT for this user alone, and IPC_RMID.
 MAKE_SHARED, REMOVE_SHARED = 0o1600, 0
-# What evaluated code must not change although it is in the project, with what is there at first.
+# Files of the project that evaluated code must not change, with their first content.
 GUARDED = {
     ".git/HEAD": "ref: refs/heads/main\n",
     ".git/config": "[core]\n",
@@ -68,9 +68,9 @@ GUARDED = {
     "vendor/.git/config": "[core]\n",
     "legacy/.git/config": "[core]\n",
 }
-# A link to what is guarded, as people make them.
+# A link to a guarded directory, as people make them.
 LINKED = ("venv", "envs/main")
-# What must not be there after an attempt to make it.
+# Paths that must not exist after an attempt to create them.
 MADE = (
     "work/.mcp.json",
     "work/.vscode/tasks.json",
@@ -87,7 +87,7 @@ MADE = (
 )
 # Attempts of each group in the short list.
 SHORT = 10
-# By this the words of an attempt are known in a file that they got into.
+# Identifies the text of an attempt in a file that it reached.
 ESCAPED = "escaped"
 
 
@@ -107,19 +107,19 @@ class EscapeResult:
 
     @property
     def is_hole(self) -> bool:
-        """Tell whether it got out where that was not to be expected."""
+        """Whether it escaped where that was not expected."""
         return self.escaped and self.reason is None and not self.attempt.awaits
 
     @property
     def name(self) -> str:
-        """What was tried, and from where."""
+        """The name of the attempt, and where it was made."""
         return f"{self.attempt.name}, in a preview" if self.preview else self.attempt.name
 
 
 class Arena:
-    """A project to be confined to, and things outside of it that must stay out of reach.
+    """A project for the image, and things outside of it that must stay out of reach.
 
-    Enter it before the image starts, so that the secret of the environment is there to be inherited.
+    Enter it before the image starts, so that the image could inherit the secret of the environment.
     """
 
     def __init__(self, *, home: Path | None = None, bare: bool = False) -> None:
@@ -131,7 +131,7 @@ class Arena:
         self.listeners: dict[str, socket.socket] = {}
 
     def __enter__(self) -> Self:
-        # Not where TMPDIR says: the path of a socket has to be short.
+        # Not in TMPDIR: the path of a socket has to be short.
         self.directory = Path(tempfile.mkdtemp(prefix="gramercy-arena-", dir="/tmp")).resolve()
         self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
         self.outside, self.project = self.directory / "outside", self.directory / "project"
@@ -170,7 +170,7 @@ class Arena:
             "abstract2": (socket.AF_UNIX, datagram, f"\0{self.mark}-2"),
         }
         for name, (family, kind, address) in places.items():
-            # Without IPv6 on this machine those attempts find nobody.
+            # Without IPv6 on this machine those attempts find no listener.
             with contextlib.suppress(OSError):
                 listener = self._stack.enter_context(socket.socket(family, kind))
                 listener.bind(address)
@@ -180,7 +180,7 @@ class Arena:
                 self.listeners[name] = listener
 
     def _share(self) -> None:
-        """Make shared memory, a message queue and a semaphore of the host, under one key."""
+        """Create shared memory, a message queue and a semaphore of the host, under one key."""
         self.key = secrets.randbits(30) | 1
         libc = ctypes.CDLL(None)
         memory = libc.shmget(self.key, 4096, MAKE_SHARED)
@@ -191,18 +191,18 @@ class Arena:
         self._stack.callback(libc.semctl, semaphores, 0, REMOVE_SHARED)
 
     def victim(self, slug: str) -> subprocess.Popen[bytes]:
-        """Start a process that waits; the mark shows in its command line and in its environment."""
+        """Start a process that waits. The mark shows in its command line and in its environment."""
         command = [*_without_powers(), "/bin/sh", "-c", "echo; read -r _", self.mark]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own words
         self._stack.callback(_end, process)
-        # While it becomes the shell it has no command line that could be read.
+        # Until it has become the shell its command line cannot be read.
         if process.stdout is not None:
             process.stdout.readline()
         self.victims[slug] = process
         return process
 
     def words(self) -> dict[str, str]:
-        """Return what the words stand for that all attempts share; both languages write them alike."""
+        """Return the values of the words that all attempts share. Both languages write them alike."""
         column = seccomp.MACHINES.get(platform.machine(), (0, 0))[1]
         ports = {name: self._port(name) for name in ("tcp", "udp", "tcp6", "udp6")}
         return {
@@ -220,7 +220,7 @@ class Arena:
         return int(self.listeners[name].getsockname()[1]) if name in self.listeners else 9
 
     def _home_entry(self) -> str:
-        """Return a name in the home directory that no grant of an image leads through."""
+        """Return a name in the home directory that is not on the path of any grant of an image."""
         granted = (Path(sys.base_prefix), Path(__file__), cache_directory(), self.directory)
         through = {
             path.relative_to(self.home).parts[:1] for path in granted if path.is_relative_to(self.home)
@@ -230,7 +230,7 @@ class Arena:
 
 
 class Trial:
-    """One attempt in an arena: what it can reach, and whether anything has happened to that since."""
+    """One attempt in an arena: the things within its reach, and any changes to them."""
 
     def __init__(self, arena: Arena, attempt: Attempt, form: str) -> None:
         slug = attempt.slug
@@ -247,7 +247,7 @@ class Trial:
         self._before, self._known = self._seen(), self._found()
 
     def words(self) -> dict[str, str]:
-        """Return what the words of this attempt stand for."""
+        """Return the values of the words of this attempt."""
         return {
             "slug": self.target.name, "target": str(self.target), "fresh": str(self.fresh),
             "own": str(self.own), "inner": str(self.inner),
@@ -266,14 +266,14 @@ class Trial:
         return [name for name in (*GUARDED, *MADE) if ESCAPED in _text(self.arena.project / name)]
 
     def _seen_inside(self) -> list[str]:
-        """Return what a preview has done to the project."""
+        """Return the effects of a preview on the project."""
         made = self.own.is_symlink() or self.own.exists()
         return ["the project"] if made or _state(self.inner) != self._inner else []
 
     def evidence(self, *, preview: bool) -> str | None:
-        """Return what can be seen outside of a successful attempt."""
+        """Return the evidence of a successful attempt, as seen from outside."""
         if self.victim is not None:
-            # A signal takes its time.
+            # A signal needs some time to arrive.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.victim.wait(0.02)
         if self._git is not None:
@@ -317,7 +317,7 @@ def attempts_from(*, preview: bool) -> list[Attempt]:
 
 
 def short_list() -> list[Attempt]:
-    """Return the plainest ways of each group, for a look that takes no second."""
+    """Return the plainest attempts of each group, for a check of less than a second."""
     return [
         attempt
         for group in groups().values()
@@ -368,7 +368,7 @@ def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
 
 
 def _without_powers() -> list[str]:
-    """Return what takes the capabilities of root away, with which the kernel guards a process anyway."""
+    """Return a command that drops root's capabilities: the kernel guards a process that has them anyway."""
     program = find_program("setpriv") if os.geteuid() == 0 else None
     return [program, "--inh-caps=-all", "--bounding-set=-all", "--"] if program else []
 
@@ -378,7 +378,7 @@ def _quoted(value: object) -> str:
 
 
 def _state(path: Path) -> Any:
-    """Return all that an attempt could change of a file."""
+    """Return everything about a file that an attempt could change."""
     try:
         found = path.lstat()
         content = path.read_bytes() if stat.S_ISREG(found.st_mode) else b""
@@ -389,7 +389,7 @@ def _state(path: Path) -> Any:
 
 
 def _process_state(process: int) -> Any:
-    """Return all that an attempt could change of a process, None when it has ended."""
+    """Return everything about a process that an attempt could change, None after its end."""
     try:
         said = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
         if said[0] in "ZX":
@@ -424,7 +424,7 @@ def _reached(listener: socket.socket) -> bool:
 
 
 def run_git(place: Path) -> None:
-    """Do what a person does next; a planted repository would name a program to run."""
+    """Run git as a person would do next. A planted repository would name a program to run."""
     quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "PATH": os.environ.get("PATH", "")}
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
@@ -447,7 +447,7 @@ def _answers(port: int) -> bool:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
-    # Bounded: a process that is traced ends for its parent only when its tracer lets go.
+    # With a timeout: a traced process ends for its parent only when its tracer lets go.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(2.0)
     for pipe in (process.stdin, process.stdout):

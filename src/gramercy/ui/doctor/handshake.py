@@ -1,6 +1,6 @@
 """Be a client of a server on stdio: greet it, list its tools, call one.
 
-Knows bytes and JSON only, so that no fault of the server is smoothed over.
+It knows bytes and JSON only, so that it hides no fault of the server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Conversation:
 
     def __init__(self, command: list[str], cwd: str, seconds: float) -> None:
         self._latest = monotonic() + seconds
-        # A file, not a pipe: nobody reads it while the server runs, and a full pipe would stop it.
+        # A file, not a pipe: no process reads it while the server runs, and a full pipe would block it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the conversation
         self._process = subprocess.Popen(  # noqa: S603 - a command of gramercy
             command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
@@ -49,7 +49,7 @@ class Conversation:
         self._last_id = 0
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request and return its result; what comes before the answer is passed over."""
+        """Send a request and return its result. Messages before the answer are skipped."""
         self._last_id += 1
         self.send({"id": self._last_id, "method": method, "params": params})
         while True:
@@ -94,7 +94,7 @@ class Conversation:
         return line
 
     def close(self) -> str:
-        """Hang up, which ends a server that is well, and end one that is not; return its last words."""
+        """Close the input, which ends a healthy server, and kill any other. Return the end of its stderr."""
         try:
             self._process.communicate(timeout=LEAVING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -107,7 +107,7 @@ class Conversation:
 
 
 def converse(conversation: Conversation, era: str, call: tuple[str, dict[str, Any]], answer: str) -> int:
-    """Introduce ourselves, list the tools and call one; return how many tools there are."""
+    """Introduce ourselves, list the tools and call one. Return the number of tools."""
     tools, meta = list_tools(conversation, era)
     name, arguments = call
     if name not in tools:
@@ -120,7 +120,7 @@ def converse(conversation: Conversation, era: str, call: tuple[str, dict[str, An
 
 
 def list_tools(conversation: Conversation, era: str) -> tuple[list[str], dict[str, Any]]:
-    """Introduce ourselves; return the names of the tools, and what further requests must carry."""
+    """Introduce ourselves. Return the names of the tools, and the fields that further requests must carry."""
     if era == MODERN:
         meta = {"_meta": {f"{PREFIX}protocolVersion": era, f"{PREFIX}clientCapabilities": {}}}
         known = conversation.ask("server/discover", **meta)["supportedVersions"]

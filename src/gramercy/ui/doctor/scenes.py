@@ -1,6 +1,6 @@
-"""Attempts that one evaluation cannot make or show: several calls, an ending, or the death of the host.
+"""Attempts that need more than one evaluation: several calls, an ending, or the death of the host.
 
-Each scene has an image and an arena of its own, and returns the evidence that it got out, or None.
+Each scene has its own image and arena. It returns the evidence of an escape, or None.
 """
 
 from __future__ import annotations
@@ -57,25 +57,26 @@ if TYPE_CHECKING:
     from gramercy.images.processes import Program
     from gramercy.tools.tool import Tool
 
-# The time of a call that an image tries to hold, and by when it must have ended: after the deadline come an
-# interrupt, a second one, and the end of the process, with a second between each, and a new process.
+# The timeout of a call that an image tries to prolong. LATEST_SECONDS is the time by which it must have
+# ended: after the timeout come an interrupt, a second one, and the end of the process, with a second between
+# each, and a new process.
 CALL_SECONDS = 1.0
-# To fill memory takes a busy machine many seconds; an attempt that runs out of time proves nothing.
+# Filling the memory takes a busy machine many seconds. An attempt that times out proves nothing.
 FILLING_SECONDS = 90.0
 LATEST_SECONDS = 6.0
 # More descriptors than a keeper needs for a few more processes.
 MOST_DESCRIPTORS = 20
-# What the processes of one image may be (images/bounds.py) with some that are just ending.
+# The limit of processes of one image (images/bounds.py), and some that are just ending.
 MOST_PROCESSES = 320
-# From the death of a host to that of the last process of its images.
+# From the death of a host to the death of the last process of its images.
 GONE_SECONDS = 5.0
 TURN_SECONDS = 0.05
-# An image of which attempts may take many times as much: what it may use, and with what SBCL has beside.
+# A small image, for attempts that take many times its memory: its limit, and that with SBCL's own memory.
 SMALL_MB, BESIDE_MB = 128, 320
-# A host that runs from another place builds its own core for SBCL.
+# A host that runs from another directory builds its own core for SBCL.
 OWN_SECONDS = 120.0
 PACKAGE = Path(__file__).resolve().parents[2]
-# A host of one image, to be killed: it starts the process that tries to stay, says so, and waits.
+# A host of one image, to be killed: it starts the process that tries to survive, reports it, and waits.
 _HOST = """
 import sys
 from pathlib import Path
@@ -110,7 +111,7 @@ class Scene:
         self._stack.close()
 
     def open(self, *, small: bool = False) -> LiveImage:
-        """Start the image with the definitions of the attempts in it."""
+        """Start the image and evaluate the definitions of the attempts in it."""
         environment = Environment(memory_mb=SMALL_MB, disk_mb=SMALL_MB) if small else Environment()
         settings = ImageSettings(self.language, self.arena.project, self.confinement, environment)
 
@@ -123,7 +124,7 @@ class Scene:
         image = LiveImage("doctor", program, timeout=ATTEMPT_SECONDS)
         self._stack.callback(image.close)
         image.evaluate(self.prelude)
-        # Read, not yet run: a form that is written wrongly would prove nothing.
+        # Parse it without running it: a malformed form would prove nothing.
         read = image.evaluate(f"'{self.form}" if self.language == "sbcl" else f"lambda: {self.form}")
         if not read.ok:
             raise GramercyError(f"the attempt cannot be read: {read.error.message if read.error else ''}")
@@ -131,7 +132,7 @@ class Scene:
 
 
 def _words(scene: Scene) -> str | None:
-    """Look whether what the image forged comes as the keeper's own word."""
+    """Check whether a forged message of the image is reported as the keeper's own."""
     image = scene.open()
     for code in (scene.form, "1"):
         with contextlib.suppress(GramercyError):
@@ -147,7 +148,7 @@ FORGED_LOSS = 77
 
 
 def _deadline(scene: Scene) -> str | None:
-    """Look whether a call ends in time, leaves the keeper well, and the image usable."""
+    """Check whether a call ends in time, and leaves the keeper healthy and the image usable."""
     image = scene.open()
     begun, memory = monotonic(), _resident_mb()
     with contextlib.suppress(GramercyError):
@@ -164,7 +165,7 @@ def _deadline(scene: Scene) -> str | None:
     return "the image cannot be used any more"
 
 
-# A frame is read in pieces; this is more than the largest reply takes.
+# A frame is read in pieces. This is more than the largest reply takes.
 MOST_GROWTH_MB = 200
 
 
@@ -179,7 +180,7 @@ def _descriptors(scene: Scene) -> str | None:
 
 
 def _processes(scene: Scene) -> str | None:
-    """Look how many processes there are when the bounds have had their time."""
+    """Count the processes after the bounds had time to act."""
     image = scene.open()
     with contextlib.suppress(GramercyError):
         image.evaluate(scene.form, timeout=CALL_SECONDS)
@@ -189,7 +190,7 @@ def _processes(scene: Scene) -> str | None:
 
 
 def _memory(scene: Scene) -> str | None:
-    """Look whether a small image can keep what it takes; never so much that the machine feels it."""
+    """Check whether a small image can keep the memory that it takes. The amount does not hurt the machine."""
     reply = scene.open(small=True).evaluate(scene.form, timeout=FILLING_SECONDS)
     if reply.ok:
         return ", ".join(reply.values)
@@ -216,7 +217,7 @@ def _close(scene: Scene) -> str | None:
 
 
 def _kill(scene: Scene) -> str | None:
-    """Kill a host without a chance to tidy up, and look what stays of its image."""
+    """Kill a host without a chance to clean up, and check which processes of its image stay."""
     joined = f"{scene.prelude}\n{scene.form}"
     words = [scene.language, scene.confinement, str(scene.arena.project), joined]
     host = subprocess.Popen(  # noqa: S603 - our own words
@@ -234,7 +235,7 @@ def _kill(scene: Scene) -> str | None:
 
 
 def _telling(scene: Scene) -> str | None:
-    """Start a server, as a client does, and read what it says about the sandbox."""
+    """Start a server, as a client does, and read its text about the sandbox."""
     place = {"PATH": os.environ.get("PATH", "")}
     if scene.confinement is not Confinement.BUBBLEWRAP:
         # An empty directory has no bwrap in it.
@@ -253,13 +254,13 @@ def _telling(scene: Scene) -> str | None:
     )
 
 
-# What stands in the file of another person, and in front of it a line that a search finds.
+# The file of another person. Its first line is one that a search finds.
 THEIRS = "plain/theirs.md"
 SAME = "the same\n"
 
 
 def _deputy(scene: Scene) -> str | None:
-    """Have a tool called in a project that evaluated code has prepared; look what it did to the target."""
+    """Call a tool in a project that evaluated code has prepared, and check its effect on the target."""
     image, deputy = scene.open(), scene.attempt.deputy
     assert deputy is not None  # noqa: S101 - the tables are ours
     theirs, mark = scene.arena.project / THEIRS, scene.arena.mark
@@ -277,7 +278,7 @@ def _deputy(scene: Scene) -> str | None:
 
 
 def _guard(scene: Scene, image: LiveImage, deputy: Deputy) -> Executor:
-    """Return the guard with a person who says yes to all that does not name the target."""
+    """Return a guard with a person who approves every call that does not name the target."""
     meanwhile = [scene.attempt.after[scene.language]] if scene.attempt.after else []
 
     def person(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Approved | Denied:
@@ -292,7 +293,7 @@ def _guard(scene: Scene, image: LiveImage, deputy: Deputy) -> Executor:
 
 
 def _left(scene: Scene) -> str | None:
-    """Let a process that was left make a control file while no call runs, and look whether it stands."""
+    """Let a leftover process create a control file while no call runs, and check whether the file stays."""
     image = scene.open()
     image.evaluate(scene.form)
     place = scene.arena.work / ".mcp.json"
@@ -307,7 +308,7 @@ def _left(scene: Scene) -> str | None:
 
 
 def _own(scene: Scene) -> str | None:
-    """Run a gramercy that lies in the project, and look whether its image can change it."""
+    """Run a gramercy that lies in the project, and check whether its image can change it."""
     source = scene.arena.project / "src" / "gramercy"
     shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
     before = (source / "__init__.py").read_bytes()
@@ -327,7 +328,7 @@ def _own(scene: Scene) -> str | None:
 
 
 def _time(scene: Scene) -> str | None:
-    """Look whether a file that changed is named and goes back, or is said not to."""
+    """Check whether a changed file is reported and restored, or reported as not restored."""
     top = scene.arena.project / "time"
     for path in ("t", "u", "one", "d/in", "e/in"):
         (top / path).parent.mkdir(parents=True, exist_ok=True)
@@ -358,14 +359,14 @@ def _undone(before: _Tree, after: _Tree, now: _Tree, undone: CheckpointInfo) -> 
 
 
 LONGEST_SHOWN = 60
-# What files hold, by path; None for all that is no file.
+# The contents of files by path, None for everything else.
 _Tree = dict[str, bytes | None]
 
 
 def _contents(top: Path) -> _Tree:
-    """Return what is below a directory: files with what they hold, the rest without."""
+    """Return everything below a directory: files with their contents, the rest without."""
     found: _Tree = {}
-    # By descriptors: a path may be too long to be passed to a system call.
+    # By descriptors: a path may be too long for a system call.
     for place, folders, files, folder in os.fwalk(top):
         for name in (*folders, *files):
             path = os.path.relpath(os.path.join(place, name), top)  # noqa: PTH118 - as os.fwalk gives it
@@ -416,7 +417,7 @@ def run_scenes(language: str, confinement: Confinement) -> Iterator[EscapeResult
 
 
 def run_bare(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
-    """Make the attempts that need a project without the files that are guarded."""
+    """Make the attempts that need a project without the guarded files."""
     chosen = [each for each in attempts() if each.arena is Where.BARE]
     now, later = (
         [each for each in chosen if (each.stage == "git after") is after] for after in (False, True)
@@ -442,7 +443,7 @@ def run_bare(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
 
 
 def run_battery(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
-    """Make every attempt there is: in a live process, in previews, in a bare project, and the scenes."""
+    """Make every attempt: in a live process, in previews, in a bare project, and the scenes."""
     for preview in (False, True):
         with Arena() as arena:
             image = _image(language, confinement, arena.project)
@@ -461,7 +462,7 @@ def _image(language: str, confinement: Confinement, project: Path) -> LiveImage:
 
 
 def _stays(mark: str) -> bool:
-    """Tell whether a process of that mark is there for good."""
+    """Return whether a process with that mark stays."""
     deadline = monotonic() + GONE_SECONDS
     while _with(mark):
         if monotonic() > deadline:
