@@ -36,8 +36,8 @@ from gramercy.workbench.selection import (
     elsewhere,
     instructions_for,
 )
-from gramercy.workbench.settings import read_image_names
 from gramercy.workbench.site import Site
+from gramercy.workbench.values import read_image_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
