@@ -432,22 +432,19 @@ class Evaluation(msgspec.Struct, eq=False):
     typist: Typist | None = None
     lines: Lines | None = None
     started: float = msgspec.field(default_factory=perf_counter)
+    # Of the work: its operation, its code or the name of what it loads, and its package.
+    op: str = ""
+    code: str = ""
+    package: str | None = None
 
-    @property
-    def op(self) -> str:
-        """The operation of its request."""
-        return self.work.__struct_config__.tag  # type: ignore[return-value]  # all kinds have a text for a tag
-
-    @property
-    def code(self) -> str:
-        """Its code, or the name of what it loads."""
+    def __post_init__(self) -> None:
+        """Take from the work what every step of the call reads."""
         work = self.work
-        return work.code if isinstance(work, Evaluate) else work.text
-
-    @property
-    def package(self) -> str | None:
-        """The package that it is evaluated in, where it says so."""
-        return getattr(self.work, "package", None)
+        self.op = work.__struct_config__.tag  # type: ignore[assignment]  # all kinds have a text for a tag
+        if type(work) is Evaluate:
+            self.code, self.package = work.code, work.package
+        else:
+            self.code, self.package = work.text, getattr(work, "package", None)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the request, without its number."""

@@ -144,11 +144,15 @@ class LiveImage(Image):
     def _evaluation(
         self, work: Work[Any], timeout: float | None, watch: Callable[[Any], object] | None
     ) -> Evaluation:
+        seconds = self.timeout if timeout is None else timeout
+        if type(work) is requests.Evaluate:
+            # The most frequent kind, and nothing to ask about it.
+            return Evaluation(work, seconds, watch)
         if isinstance(work, requests.Load):
-            return Evaluation(work, self._loading_seconds(timeout, work.system), watch)
-        if type(work) is requests.StartJob:
+            seconds = self._loading_seconds(timeout, work.system)
+        elif isinstance(work, requests.StartJob):
             self._lifecycle.jobs.free_place()
-        return Evaluation(work, self.timeout if timeout is None else timeout, watch)
+        return Evaluation(work, seconds, watch)
 
     def _beside(
         self, work: Work[Any], timeout: float | None, watch: Callable[[Any], object] | None
