@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from gramercy.workbench.settings import KEYS, SPELLINGS, variable
+from gramercy.workbench.settings import KEYS, options_of, variable
 
 _ABOUT = """\
 # Configuration
@@ -75,17 +75,14 @@ not shown.
 """
 
 
-# What is set once and for all is no option of a command.
-FILE_ONLY = frozenset({"mask", "mask_patterns", "retention"})
-
-
 def configuration_page() -> str:
     """Describe every key of gramercy.toml."""
     rows, sections = [], []
     for key, about in KEYS.items():
-        option = "--image`, `--language" if key == "image" else f"--{SPELLINGS.get(key, key)}"
-        shown = "none" if key in FILE_ONLY else f"`{option}`"
-        cells = [f"[`{key}`](#{key})", about.type, about.default, shown, about.project]
+        # What is set once and for all is no option of a command.
+        options = options_of(key)[:1] if about.help else about.names
+        shown = ", ".join(f"`{option}`" for option in options) or "none"
+        cells = [f"[`{key}`](#{key})", about.kind.type, about.default, shown, about.project]
         rows.append(f"| {' | '.join(cells)} |\n")
         told = f"{about.does} In the environment: `{variable(key)}`."
         sections.append(f"## {key}\n\n{told}\n\n```toml\n{about.example}\n```\n\n")

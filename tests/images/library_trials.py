@@ -22,7 +22,8 @@ from tests.images import library_subjects as subjects
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Image, Reply
+    from gramercy.images.base import Reply
+    from gramercy.images.image import Image
     from tests.images.library_subjects import Subject
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gramercy.errors import CheckpointError
-from gramercy.images.base import Reply, Span
-from gramercy.images.checkpoints import FRESH, LARGEST_PAST
+from gramercy.images.base import FRESH, Reply, Span
+from gramercy.images.checkpoints import LARGEST_PAST
 from gramercy.images.opening import open_image
 from gramercy.images.wire import kind_of
 

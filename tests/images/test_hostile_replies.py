@@ -10,6 +10,7 @@ import pytest
 
 from gramercy.images.connection import PATIENCE, Evaluation
 from gramercy.images.opening import open_image
+from gramercy.images.requests import Evaluate
 
 # Evaluated code finds the connection of its process among the objects of the server; a copy has another one.
 FIND = """
@@ -149,7 +150,9 @@ def test_a_call_on_the_event_loop_meets_the_same_end(hostile):
 
     async def call():
         started = time.monotonic()
-        reply = await hostile._runner.arun(Evaluation("eval", "send(b'!!')\nimport time; time.sleep(30)", 20))
+        reply = await hostile._runner.arun(
+            Evaluation(Evaluate("send(b'!!')\nimport time; time.sleep(30)"), 20)
+        )
         assert time.monotonic() - started < 10
         return reply
 

@@ -17,6 +17,7 @@ from gramercy.images.asdf import user_registry
 from gramercy.images.environment import Environment, Status
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
+from gramercy.images.requests import Load
 from gramercy.images.sandbox import Confinement, find_confinement, why_not
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 from gramercy.images.systems import MOST_DIRECTORIES, find_systems
@@ -739,7 +740,7 @@ def test_what_is_being_compiled_can_be_watched(project, opened):
     image = opened(project)
     assert image.evaluate("1").ok
     seen = []
-    watching = image.aload_system("mine", timeout=LONG, watch=lambda progress: seen.append(progress.stderr))
+    watching = image.arun(Load("mine"), timeout=LONG, watch=lambda progress: seen.append(progress.stderr))
     reply = asyncio.run(watching)
     assert "".join(seen) == f"compiling {project}/mine-code.lisp\n"
     assert (reply.ok, reply.stderr, reply.notes) == (True, "", [])

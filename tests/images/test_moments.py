@@ -15,6 +15,7 @@ import pytest
 from gramercy.errors import CheckpointError
 from gramercy.images.moments import MOST_ATTEMPTS, MOST_MOMENTS
 from gramercy.images.opening import open_image
+from gramercy.images.requests import GoOn
 from gramercy.images.thrift import Thrift
 
 pytestmark = pytest.mark.skipif(shutil.which("sbcl") is None, reason="sbcl is not installed")
@@ -614,7 +615,7 @@ def test_a_cancelled_attempt_is_interrupted(lisp):
     fail(lisp, "(progn (list nope) (loop))")
 
     async def cancelled():
-        task = asyncio.ensure_future(lisp.ainvoke_restart("use-value", ["1"]))
+        task = asyncio.ensure_future(lisp.arun(GoOn("use-value", ["1"])))
         deadline = monotonic() + 60
         while lisp._runner.wait is None and monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)

@@ -134,8 +134,8 @@ def test_kept_states_that_hold_the_memory_of_sockets_are_dropped_and_told(small)
     deadline = monotonic() + WAIT
     while not any("Kept states hold sockets with" in note for note in notes):
         assert monotonic() < deadline, notes
-        # Half of what all may use, and closed again with the next call.
-        reply = small.evaluate("held = [full_pair() for _ in range(150)]")
+        # Half of what all may use, and closed by the next call before it opens others.
+        reply = small.evaluate("held = None\nheld = [full_pair() for _ in range(150)]")
         assert reply.ok, reply
         notes += reply.notes
         sleep(0.2)

@@ -9,6 +9,7 @@ import pytest
 
 from gramercy.images.base import Reply
 from gramercy.images.connection import PATIENCE
+from gramercy.images.requests import Evaluate
 from tests.support import until
 
 SLOWLY = {
@@ -206,7 +207,7 @@ def test_a_brief_evaluation_gives_its_reply_without_a_wait(image, words):
     async def begun():
         # On a loaded machine a moment may pass before the process gets its turn.
         for _ in range(200):
-            reply = image.begin(words.six)
+            reply = image.begin(Evaluate(words.six))
             if isinstance(reply, Reply):
                 return reply
             await reply
@@ -220,10 +221,10 @@ def test_what_takes_longer_than_a_moment_is_awaited(image, words):
     """Cold call: the rest is waited for on a thread, and cancelling that interrupts the evaluation."""
 
     async def waited():
-        reply = image.begin(SLOWLY[words.language])
+        reply = image.begin(Evaluate(SLOWLY[words.language]))
         assert not isinstance(reply, Reply)
         first = await reply
-        endless = image.begin(words.loop)
+        endless = image.begin(Evaluate(words.loop))
         endless.cancel()
         return first, await image.aevaluate(words.six)
 

@@ -10,7 +10,9 @@ import pytest
 
 from gramercy import Executor, Registry, open_image, register_core_tools
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.base import Answer, Image, ImageFault, Reply
+from gramercy.images.base import Answer, ImageFault, Reply
+from gramercy.images.image import Image
+from gramercy.images.requests import Compile, Load
 from gramercy.testing.image import MemoryImage
 
 
@@ -140,8 +142,8 @@ def test_systems_are_imported(image):
 
 def test_coroutines_do_the_same(image):
     async def main():
-        await image.acompile("def f():\n    return 3")
-        await image.aload_system("json")
+        await image.arun(Compile("def f():\n    return 3"))
+        await image.arun(Load("json"))
         return await image.aevaluate("f()")
 
     assert asyncio.run(main()).values == ["3"]

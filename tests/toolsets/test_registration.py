@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
 from gramercy import Executor, Policy, Safety
 from gramercy.images.base import Gallery
+from gramercy.testing.image import MemoryImage
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
 
@@ -339,7 +339,7 @@ def test_no_argument_that_is_not_listed_is_taken(registry, sessions):
 
 @pytest.fixture
 def several(project):
-    images = [SimpleNamespace(name="lisp"), SimpleNamespace(name="python")]
+    images = [MemoryImage("sbcl", name="lisp"), MemoryImage("python", name="python")]
     registry = Registry()
     register_core_tools(registry, Gallery(images), project=project)
     register_session_tools(registry, Gallery(images))

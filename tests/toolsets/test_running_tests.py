@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from gramercy.images.opening import open_image
+from gramercy.images.requests import Suite
 from gramercy.images.suites import WantedTests
 from gramercy.toolsets.factory import SingleImage, Workshop
 from gramercy.toolsets.running_tests import running_test_tools
@@ -286,7 +287,7 @@ def test_progress_is_told_and_a_cancelled_run_ends(hanging):
             if "hangs" in now.current:
                 loop.call_soon_threadsafe(hangs.set)
 
-        task = asyncio.create_task(hanging.image.arun_tests(WantedTests(), watch=watch))
+        task = asyncio.create_task(hanging.image.arun(Suite(WantedTests()), watch=watch))
         await asyncio.wait_for(hangs.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

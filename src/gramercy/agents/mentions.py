@@ -24,7 +24,7 @@ from gramercy.toolsets.time_travel import comparison_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message
     from gramercy.toolsets.workspace import Workspace

@@ -26,7 +26,7 @@ from gramercy.providers.base import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.journal.sessions import Sessions
     from gramercy.providers.base import ModelCall, Usage
 

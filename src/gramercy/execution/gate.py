@@ -218,14 +218,14 @@ class ApprovalGate:
                 return self._put(replace(request, seal=seal, changes=changes), known), known
             request = replace(request, changes=changes)
         expires_at = time() + self.settings.approval_expiry if self.settings.is_shared else 0.0
-        seal = replace(
-            request.seal.with_shown(request.text()), question=token_hex(8), expiry=f"{expires_at:.3f}"
-        )
+        # Rendered once: the text that is sealed is the text that is recorded.
+        text = request.text()
+        seal = replace(request.seal.with_shown(text), question=token_hex(8), expiry=f"{expires_at:.3f}")
         request = replace(request, seal=seal)
         facts = Facts(
             detail="; ".join(request.changes),
             arguments=attempt.arguments if attempt.approval and attempt.approval.edited else None,
-            question=_question(request),
+            question=_question(request, text),
             expires_at=expires_at,
             owner=getattr(self.settings.journal, "owner", ""),
         )
@@ -590,10 +590,10 @@ def _is_open(decision: Decision) -> bool:
     return isinstance(decision, Denied) and decision.refuser in UNDECIDED
 
 
-def _question(request: ApprovalRequest) -> Question:
+def _question(request: ApprovalRequest, text: str) -> Question:
     """Return the whole question in the form that the journal records."""
     return Question(
-        text=request.text(),
+        text=text,
         seal=request.seal.digest,
         parts=request.seal.parts,
         explanation=request.verdict.explanation,

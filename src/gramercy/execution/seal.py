@@ -56,7 +56,7 @@ class Seal:
     @property
     def digest(self) -> str:
         """One digest over all parts."""
-        return _digest([getattr(self, name) for name in _SEALED])
+        return _digest_of_parts(tuple(getattr(self, name) for name in _SEALED))
 
     def with_shown(self, text: str) -> Seal:
         """Return the seal with the text that was shown."""
@@ -119,6 +119,12 @@ def target_of(state: object, places: Mapping[str, Place] | None = None) -> str:
 def digest_of_text(text: str) -> str:
     """Return the digest of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# One question is digested at each step of its call.
+@functools.lru_cache(maxsize=64)
+def _digest_of_parts(parts: tuple[str, ...]) -> str:
+    return _digest(list(parts))
 
 
 def _digest(value: Any) -> str:

@@ -1,11 +1,11 @@
-"""The interface of a live image. Every operation has a documented answer, and "not supported" is one of them.
+"""What an image answers: replies, answers, states and moments; and images by their handles.
 
 Nothing here assumes that the image runs on this machine.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -14,13 +14,9 @@ from gramercy.gram.suggestion import did_you_mean
 from gramercy.images.files.changes import FileChange, FileOutcome  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from gramercy.images.asking import Comparison
-    from gramercy.images.installing import Installation
-    from gramercy.images.jobs import JobInfo
-    from gramercy.images.suites import SuiteRun, WantedTests
-    from gramercy.images.views import ImageView
+    from gramercy.images.image import Image
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -122,6 +118,11 @@ class ImageState(msgspec.Struct, frozen=True):
     threads: int = 1
     heap_bytes: int = 0
     pid: int = 0
+
+
+# The epoch of an image in which nothing was changed since it began. It has no number: an approval that was
+# asked for in a fresh image holds in the fresh image of another process.
+FRESH = "fresh"
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -284,279 +285,6 @@ class MomentInfo(msgspec.Struct, frozen=True):
 Measure = Literal["time", "calls", "allocation"]
 # What can be asked of a moment; `locals` takes the number of a frame.
 MomentQuestion = Literal["frames", "locals", "restarts"]
-
-
-class Image(Protocol):
-    """A running program that keeps its state between calls and can go back to an earlier one."""
-
-    @property
-    def name(self) -> str:
-        """The handle under which callers address this image."""
-
-    @property
-    def language(self) -> str:
-        """`sbcl` or `python`."""
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """What this image can do: fork, preview, save, xref, …; starts the image when it has not been."""
-
-    def evaluate(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate every form of the code, in order; a failure is a reply, never an exception.
-
-        `watch` is called several times a second while the evaluation runs, with what it has printed since.
-        """
-
-    async def aevaluate(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate without holding up the event loop; to cancel it is to interrupt the evaluation."""
-
-    def begin(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply | Awaitable[Reply]:
-        """Begin an evaluation on the event loop; return its reply where that comes within a moment."""
-
-    def start_job(self, code: str, *, package: str | None = None) -> Reply:
-        """Begin work in the background, beside other calls; the reply has its number."""
-
-    def begin_job(self, code: str, *, package: str | None = None) -> Reply | Awaitable[Reply]:
-        """Begin it on the event loop."""
-
-    def jobs(self) -> list[JobInfo]:
-        """List the work in the background, the oldest first."""
-
-    def read_job(self, number: int) -> JobInfo:
-        """Return what a job has printed since it was last read, and its reply once it is over."""
-
-    def stop_job(self, number: int) -> JobInfo:
-        """Interrupt a job, and wait a moment for its end."""
-
-    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Compile and load the code; warnings have positions, values are not returned."""
-
-    async def acompile(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Compile without holding up the event loop."""
-
-    def profile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate and measure; `profile` of the reply tells what the code took, and where.
-
-        A language that cannot measure something answers with an error that says what it can.
-        """
-
-    async def aprofile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Measure without holding up the event loop."""
-
-    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""
-
-    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
-        """Look into the image without changing it: describe, apropos, arglist, who_calls, inspect, …
-
-        With `at`, the id or name of a kept state, a copy of that answers, and the image stays where it is.
-
-        `print_value` takes the number of an object, an `offset` and a `limit`: the text of the answer is so
-        much of what an evaluation prints for it, and `total` in its data is the length of the whole, or None
-        where that is not known. It runs no code of the user's.
-        """
-
-    def compare(self, a: str, b: str | None = None) -> Comparison:
-        """Tell how a kept state differs from another, or from the present one; both are asked in copies.
-
-        Definitions are compared by what is shown of them and by what calls on the way have redefined; so a
-        change inside of a long value is not seen.
-        """
-
-    def look(self) -> ImageView:
-        """Tell how the image is right now: what runs and since when, memory, states, latest output.
-
-        Never waits, not for a running evaluation either, and never starts the image.
-        """
-
-    def history(self) -> list[HistoryEntry]:
-        """Return the latest evaluations, oldest first; those that are not in the present state are marked."""
-
-    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
-        """Load a system (SBCL) or import a package (Python).
-
-        In place of a name Python takes the path of a file, which is run anew; with `take_up` it keeps its
-        state where a module came from it before, and only what was edited is changed in place.
-        """
-
-    async def aload_system(
-        self,
-        system: str,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Load without holding up the event loop."""
-
-    def run_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> SuiteRun:
-        """Run tests of the project in a process of their own; `watch` is told several times a second."""
-
-    async def arun_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> SuiteRun:
-        """Run tests without holding up the event loop; to cancel it is to interrupt them."""
-
-    def installation(self, packages: Sequence[str]) -> Installation:
-        """Return the command that installs packages into the environment of the image's project.
-
-        Raise ImageError where the project has none, or where a name is not that of a package.
-        """
-
-    def checkpoint(self, label: str = "") -> CheckpointInfo:
-        """Keep the present state under a name, or raise CheckpointError where that is not possible."""
-
-    def checkpoints(self) -> list[CheckpointInfo]:
-        """List the states that can be gone back to, oldest first; parents make it a tree."""
-
-    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
-        """Go back to a state, by its id or name; what came after it stays reachable where it was kept.
-
-        The files that calls have changed since go back too, but for those that were changed by others as
-        well; `files=False` leaves all as they are.
-        """
-
-    def span(self) -> Span:
-        """Return the state that the image is in, without waiting: while a call runs, that before it."""
-
-    def note_call(self, state: str, key: int) -> None:
-        """Take note of the key under which a journal has the call that led to a state; never waits."""
-
-    def epoch(self) -> str:
-        """Name the present state, once no call runs; does not start the image.
-
-        What threads and other processes of the image change between calls is not seen.
-        """
-
-    def changed_at(self) -> float | None:
-        """Return when the last call was over that may have changed something, in seconds since 1970."""
-
-    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
-        """Take back the last call that may have changed something, with the files that it changed.
-
-        By `state`, the image is exactly as before it, or nothing happens. Where that state was not kept there
-        are two lesser ways: by `replay` the calls between the last kept state and the last call are run
-        again, with all their effects; by `definitions` what the last call defined is put back, and no more.
-        """
-
-    def moments(self) -> list[MomentInfo]:
-        """List the errors whose stack is kept, oldest first; only the latest few are."""
-
-    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
-        """Look at the stack of an error, the latest one by default, without running code of the user's.
-
-        `frames` may be given a `limit`; `data` of the answer has them numbered, 0 is where it failed.
-        """
-
-    def evaluate_in_frame(
-        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
-    ) -> Reply:
-        """Evaluate code with the variables of a frame of a moment; what it changes, it changes there only."""
-
-    async def aevaluate_in_frame(
-        self,
-        code: str,
-        *,
-        frame: int = 0,
-        moment: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-    ) -> Reply:
-        """Evaluate in a frame without holding up the event loop."""
-
-    def invoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,
-    ) -> Reply:
-        """Go on from an error with a restart, by number or name, in a copy of the moment: an attempt.
-
-        The arguments are code. The reply is that of the whole evaluation; its notes name the attempt, and a
-        `rollback` to that name makes it the image. A language without restarts says so.
-        """
-
-    async def ainvoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
-    ) -> Reply:
-        """Go on from an error without holding up the event loop."""
-
-    def reset(self) -> list[str]:
-        """Begin again with a fresh image; checkpoints are gone.
-
-        Return sentences about it, such as which processes of evaluated code were ended.
-        """
-
-    def save(self, path: str) -> str:
-        """Write the state to disk; return a sentence that says what was written."""
-
-    def restore(self, path: str) -> str:
-        """Take up a state that was written to disk; return a sentence that says what came of it."""
-
-    def interrupt(self) -> bool:
-        """Stop the evaluation that is under way, if any; tell whether there was one."""
-
-    def close(self) -> None:
-        """End every process of the image."""
 
 
 class Gallery:

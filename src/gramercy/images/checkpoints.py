@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import CheckpointError
-from gramercy.images.base import CheckpointInfo
+from gramercy.images.base import FRESH, CheckpointInfo
 from gramercy.images.files.trails import changed_between
 from gramercy.images.kin import shared_out_bytes
 
@@ -49,9 +49,6 @@ LONGEST_LABEL = 60
 # Part of the epochs of this process, so that no other process has an epoch of the same name.
 _ERA = secrets.token_hex(6)
 _numbers = count(1)
-# The epoch of an image without changes since its start. It has no number: an approval that was requested in a
-# fresh image holds in the fresh image of another process.
-FRESH = "fresh"
 # A memory address as the languages print it. It differs in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 

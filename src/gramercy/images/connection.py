@@ -26,6 +26,7 @@ from gramercy.images import bounds
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
+from gramercy.images.requests import Evaluate
 from gramercy.images.wire import (
     EVENT,
     LARGEST_REQUEST,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from gramercy.images.handover import Arrival, Ends
     from gramercy.images.lines import Lines, Typist
     from gramercy.images.output import OutputMirror
+    from gramercy.images.requests import Work
 
 T = TypeVar("T")
 
@@ -391,8 +393,6 @@ def _datum(value: Any) -> str:
     return repr(value)
 
 
-# The field of a request that holds the text, where that is not `code`.
-TEXT_FIELDS = {"load_system": "system", "take_up": "system"}
 # Seconds between the first SIGINT and the second, and from the second to SIGKILL: long enough for a handler
 # to clean up, short enough that a person still waits.
 PATIENCE = 1.0
@@ -405,22 +405,19 @@ WATCH_SECONDS = 0.25
 
 
 class Evaluation(msgspec.Struct, eq=False):
-    """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
+    """Work that runs the user's code, from the request to its reply.
 
     `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply,
-    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures; `job` is the
-    number and the place of work in the background; `began` is the state in which it was sent to the live
-    process. `typist` types lines for it, which it asks for over `lines`.
+    `keep` the copy that it leaves behind where it fails. `job` is the number and the place of work in the
+    background; `began` is the state in which it was sent to the live process. `typist` types lines for it,
+    which it asks for over `lines`.
     """
 
-    op: str
-    code: str
+    work: Work[Any]
     seconds: float
-    package: str | None = None
     watch: Watcher | None = None
     tag: str | None = None
     keep: str | None = None
-    measure: str | None = None
     job: tuple[int, int] | None = None
     began: Span | None = None
     wait: Wait | None = None
@@ -435,18 +432,27 @@ class Evaluation(msgspec.Struct, eq=False):
     typist: Typist | None = None
     lines: Lines | None = None
     started: float = msgspec.field(default_factory=perf_counter)
+    # Of the work: its operation, its code or the name of what it loads, and its package.
+    op: str = ""
+    code: str = ""
+    package: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take from the work what every step of the call reads."""
+        work = self.work
+        self.op = work.__struct_config__.tag  # type: ignore[assignment]  # all kinds have a text for a tag
+        if type(work) is Evaluate:
+            self.code, self.package = work.code, work.package
+        else:
+            self.code, self.package = work.text, getattr(work, "package", None)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the request, without its number."""
-        fields: dict[str, Any] = {"op": self.op, TEXT_FIELDS.get(self.op, "code"): self.code}
+        fields: dict[str, Any] = msgspec.to_builtins(self.work)
         if self.tag is not None:
             fields["then_fork"] = self.tag
         if self.keep is not None:
             fields["keep_moment"] = self.keep
-        if self.package is not None:
-            fields["package"] = self.package
-        if self.measure is not None:
-            fields["measure"] = self.measure
         if self.back:
             fields["back"] = True
         if self.declined is not None:

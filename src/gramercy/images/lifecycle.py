@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
-from gramercy.images.base import Reply
+from gramercy.images.base import FRESH, Reply
 from gramercy.images.bounds import Forks
 from gramercy.images.checkpoints import (
-    FRESH,
     MOST_LISTED,
     TESTS,
     Checkpoint,

@@ -20,11 +20,11 @@ from gramercy.images.checkpoints import first_words, private_bytes
 from gramercy.images.connection import Wait, with_output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from gramercy.images.connection import Connection, Evaluation
     from gramercy.images.processes import Family
+    from gramercy.images.requests import GoOn, InFrame
     from gramercy.images.runner import Runner
 
 # Each is a process with one to ten MB of its own. A person who debugs looks at the last errors only.
@@ -219,12 +219,12 @@ def ask(runner: Runner, question: str, word: str | None, details: dict[str, Any]
     return msgspec.structs.replace(answer, data={**answer.data, "moment": moment.id})
 
 
-def evaluate_in_frame(runner: Runner, word: str | None, frame: int, evaluation: Evaluation) -> Reply:
+def evaluate_in_frame(runner: Runner, wanted: InFrame, evaluation: Evaluation) -> Reply:
     """Evaluate code in a frame of a moment."""
     try:
-        family, moment, connection = _found(runner, word)
+        family, moment, connection = _found(runner, wanted.moment)
         runner.lifecycle.hear(connection)
-        connection.send("eval_in_frame", code=evaluation.code, frame=frame)
+        connection.send(wanted.op, code=wanted.code, frame=wanted.frame)
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
     reply = _answered(runner, family, evaluation, connection)
@@ -238,21 +238,20 @@ def evaluate_in_frame(runner: Runner, word: str | None, frame: int, evaluation: 
     return _explained(evaluation, deaths.hinted(reply, family.program))
 
 
-def go_on(
-    runner: Runner, word: str | None, restart: int | str, arguments: Sequence[str], evaluation: Evaluation
-) -> Reply:
+def go_on(runner: Runner, wanted: GoOn, evaluation: Evaluation) -> Reply:
     """Continue from a moment with a restart, in a copy. Return the reply of the evaluation."""
     lifecycle = runner.lifecycle
     try:
         if lifecycle.started().program.language == "python":
             return Reply(ok=False, error=NO_RESTARTS)
-        family, moment, connection = _found(runner, word)
+        family, moment, connection = _found(runner, wanted.moment)
         copy = family.fork(connection, "attempt")
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
     lifecycle.hear(copy)
     evaluation.keep = lifecycle.tag_for_attempt(family)
-    copy.send("invoke", restart=restart, arguments=list(arguments), keep_moment=evaluation.keep)
+    arguments = list(wanted.arguments)
+    copy.send(wanted.op, restart=wanted.restart, arguments=arguments, keep_moment=evaluation.keep)
     reply = _answered(runner, family, evaluation, copy)
     if reply is None:
         return _lost(family, evaluation, moment, copy)
@@ -261,7 +260,7 @@ def go_on(
         family.kill(copy)
         family.forget(evaluation.keep)
         return _explained(evaluation, reply)
-    attempt = lifecycle.moments.add_attempt(moment, copy, str(restart), reply)
+    attempt = lifecycle.moments.add_attempt(moment, copy, str(wanted.restart), reply)
     if reply.error is not None:
         # It has failed again, elsewhere: the next moment is a copy of the attempt.
         again = msgspec.structs.replace(moment.evaluation, keep=evaluation.keep)

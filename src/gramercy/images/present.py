@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import ImageError
-from gramercy.images.base import Span
+from gramercy.images.base import FRESH, Span
 from gramercy.images.bounds import Usage
-from gramercy.images.checkpoints import FRESH, MOST_LOOKS, Step, Timeline, depth, extended, first_words
+from gramercy.images.checkpoints import MOST_LOOKS, Step, Timeline, depth, extended, first_words
 from gramercy.images.files.ledger import NOTHING
 from gramercy.images.jobs import Jobs
 from gramercy.images.moments import Moments

@@ -13,33 +13,39 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
+from gramercy.images import requests
 from gramercy.images.asking import Comparison, Difference
-from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply, Span
-from gramercy.images.checkpoints import FRESH, new_epoch
+from gramercy.images.base import FRESH, Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply, Span
+from gramercy.images.checkpoints import new_epoch
 from gramercy.images.files.whole import write_whole
+from gramercy.images.image import Image
 from gramercy.images.jobs import JobInfo
 from gramercy.images.views import ImageView
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from gramercy.images.base import Measure, MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.base import MomentInfo
     from gramercy.images.installing import Installation
     from gramercy.images.jobs import JobState
-    from gramercy.images.suites import SuiteRun, WantedTests
+    from gramercy.images.lines import Typist
+    from gramercy.images.requests import Move, Question, Work
+    from gramercy.images.suites import SuiteRun
+
+R = TypeVar("R")
 
 # Of a value in a comparison: the beginning tells it from another.
 LONGEST_VALUE = 200
 NO_MOMENTS = ImageFault("NO-MOMENT", "An image in memory keeps no moment of an error.")
 
 
-class MemoryImage:
+class MemoryImage(Image):
     """An `Image` in memory, with checkpoints, rollback and undo.
 
     `replies` are looked up first, by the exact code or name of a system; a text stands for one printed value.
@@ -47,6 +53,10 @@ class MemoryImage:
     what `ask` returns, by the question. Both may be any mapping: a `defaultdict` answers everything.
     Timeouts, packages and watchers have no effect: a call runs until it ends.
     """
+
+    language = ""
+    name = ""
+    capabilities: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -77,159 +87,77 @@ class MemoryImage:
         self._unkept_reason = ""
         self._standing = self._keep("start")
 
-    # Evaluation
-
-    def evaluate(
+    def run(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate every statement of the code, in order."""
-        del package, timeout, watch
-        return self._run(_Step("eval", code))
+        watch: Callable[[Any], object] | None = None,
+        typist: Typist | None = None,
+    ) -> R:
+        """Run work at once."""
+        del timeout, watch, typist
+        return self.handle(work)
 
-    async def aevaluate(
+    async def arun(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate on a thread; it cannot be cancelled."""
-        del package, timeout, watch
-        return await asyncio.to_thread(self._run, _Step("eval", code))
+        watch: Callable[[Any], object] | None = None,
+    ) -> R:
+        """Run work on a thread; it cannot be cancelled."""
+        del timeout, watch
+        return await asyncio.to_thread(self.run, work)
 
     def begin(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Awaitable[Reply]:
-        """Evaluate on a thread, also what takes but a moment."""
-        return self.aevaluate(code, package=package, timeout=timeout, watch=watch)
+        watch: Callable[[Any], object] | None = None,
+    ) -> Awaitable[R]:
+        """Run work on a thread, also what takes but a moment."""
+        return self.arun(work, timeout=timeout, watch=watch)
 
-    def start_job(self, code: str, *, package: str | None = None) -> Reply:
+    def answer(self, question: Question[R]) -> R:
+        """Answer a question."""
+        return self.handle(question)
+
+    def go(self, move: Move[R]) -> R:
+        """Keep the present state, or go to another one."""
+        return self.handle(move)
+
+    # Work
+
+    def _worked(self, work: requests.Evaluate | requests.Load) -> Reply:
+        return self._run(_Step(work.op, work.text))
+
+    def _start_job(self, work: requests.StartJob) -> Reply:
         """Evaluate at once: the job is over when it has begun."""
-        reply = self.evaluate(code, package=package)
+        reply = self.evaluate(work.code, package=work.package)
         number = len(self._jobs) + 1
         state: JobState = "done" if reply.ok else "failed"
         told = msgspec.structs.replace(reply, stdout="", stderr="")
         seconds, printed = reply.elapsed_ms / 1000, reply.stdout + reply.stderr
-        self._jobs.append(JobInfo(number, code, state, time(), seconds, printed, 0, told))
+        self._jobs.append(JobInfo(number, work.code, state, time(), seconds, printed, 0, told))
         return Reply(ok=True, job=number)
 
-    async def begin_job(self, code: str, *, package: str | None = None) -> Reply:
-        """Evaluate on a thread."""
-        return await asyncio.to_thread(self.start_job, code, package=package)
-
-    def jobs(self) -> list[JobInfo]:
-        """List the jobs."""
-        return list(self._jobs)
-
-    def read_job(self, number: int) -> JobInfo:
-        """Return a job with all that it has printed."""
-        if not 1 <= number <= len(self._jobs):
-            raise ImageError(f"there is no job {number}")
-        return self._jobs[number - 1]
-
-    def stop_job(self, number: int) -> JobInfo:
-        """Return a job, which is over."""
-        return self.read_job(number)
-
-    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Run the code without returning values."""
-        del package, timeout
-        return self._run(_Step("compile", code))
-
-    async def acompile(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Compile on a thread; it cannot be cancelled."""
-        del package, timeout, watch
-        return await asyncio.to_thread(self._run, _Step("compile", code))
-
-    def profile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
+    def _profile(self, work: requests.Profile) -> Reply:
         """Evaluate and tell how long it took; what it did in that time is not looked at."""
-        reply = self.evaluate(code, package=package, timeout=timeout, watch=watch)
-        facts = {"measure": measure, "microseconds": int(reply.elapsed_ms * 1000), **reply.profile}
+        reply = self.evaluate(work.code)
+        facts = {"measure": work.measure, "microseconds": int(reply.elapsed_ms * 1000), **reply.profile}
         return msgspec.structs.replace(reply, profile=facts)
 
-    async def aprofile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Measure on a thread; it cannot be cancelled."""
-        del package, timeout, watch
-        return await asyncio.to_thread(self.profile, code, measure=measure)
-
-    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
+    def _load(self, work: requests.Load) -> Reply:
         """Import a module into this process; the module itself stays loaded after an undo."""
-        del timeout, take_up
-        return self._run(_Step("load_system", system))
+        return self._run(_Step("load_system", work.system))
 
-    async def aload_system(
-        self,
-        system: str,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Import on a thread; it cannot be cancelled."""
-        del timeout, watch
-        return await asyncio.to_thread(self._run, _Step("load_system", system))
-
-    def run_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> SuiteRun:
-        """Raise ImageError: tests run in a process of their own, and this image has none."""
-        del wanted, timeout, watch
+    def _suite(self, _work: requests.Suite) -> SuiteRun:
         raise ImageError("an image in memory has no process in which tests could run")
 
-    async def arun_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> SuiteRun:
-        """Raise ImageError, as `run_tests` does."""
-        return self.run_tests(wanted, timeout=timeout, watch=watch)
-
-    def installation(self, packages: Sequence[str]) -> Installation:
-        """Raise ImageError: an image in memory has no environment of its own."""
-        raise ImageError(f"an image in memory has no environment to install {', '.join(packages)} into")
-
-    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+    def _preview(self, work: requests.Preview) -> Reply:
         """Evaluate and take it back; raise ImageError where the state cannot be copied."""
-        del package, timeout
         with self._open():
             if "preview" not in self.capabilities:
                 raise ImageError("a preview is not possible: this image has no capability 'preview'")
@@ -238,28 +166,55 @@ class MemoryImage:
             except CheckpointError as error:
                 raise ImageError(f"a preview is not possible: {error}") from None
             try:
-                return msgspec.structs.replace(self._reply(_Step("eval", code)), span=self.span())
+                return msgspec.structs.replace(self._reply(_Step("eval", work.code)), span=self.span())
             finally:
                 self._become(before)
 
-    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
+    def _in_moment(self, _work: requests.InFrame | requests.GoOn) -> Reply:
+        """Say that no moment is kept: the stack of an error is unwound in this process."""
+        return Reply(ok=False, error=NO_MOMENTS)
+
+    # Questions
+
+    def _listed_jobs(self, _question: requests.Jobs) -> list[JobInfo]:
+        return list(self._jobs)
+
+    def _read_job(self, question: requests.ReadJob | requests.StopJob) -> JobInfo:
+        """Return a job, which is over, with all that it has printed."""
+        if not 1 <= question.number <= len(self._jobs):
+            raise ImageError(f"there is no job {question.number}")
+        return self._jobs[question.number - 1]
+
+    def _installation(self, question: requests.HowToInstall) -> Installation:
+        packages = ", ".join(question.packages)
+        raise ImageError(f"an image in memory has no environment to install {packages} into")
+
+    def _about(self, question: requests.About) -> Answer:
         """Return the prepared answer to a question, the same for every state, or one that there is none."""
-        del details
         with self._open():
-            if at is not None:
-                self._found(at)
+            if question.at is not None:
+                self._found(question.at)
             try:
-                found = self.answers[question]
+                found = self.answers[question.question]
             except KeyError:
-                message = f"There is no answer to {question!r}: give one in `answers`."
+                message = f"There is no answer to {question.question!r}: give one in `answers`."
                 return Answer(ok=False, error=ImageFault("UNKNOWN-OP", message))
             return Answer(ok=True, text=found) if isinstance(found, str) else found
 
-    def compare(self, a: str, b: str | None = None) -> Comparison:
+    def _about_moment(self, question: requests.AboutMoment) -> Answer:
+        """Return the prepared answer to a question, or one that says that no moment is kept."""
+        if question.question in self.answers:
+            return self._about(requests.About(question.question))
+        return Answer(ok=False, error=NO_MOMENTS)
+
+    def _moments(self, _question: requests.Moments) -> list[MomentInfo]:
+        return []
+
+    def _compare(self, question: requests.Compare) -> Comparison:
         """Tell which names have other values in another state, and which calls led to only one of them."""
         with self._open():
-            one = self._found(a)
-            other = self._found(b) if b is not None else None
+            one = self._found(question.a)
+            other = self._found(question.b) if question.b is not None else None
             past = self._past if other is None else other.past
             after = self.namespace if other is None else other.namespace
             common = sum(x is y for x, y in zip(one.past, past, strict=False))
@@ -270,6 +225,27 @@ class MemoryImage:
                 [step.shown() for step in one.past[common:]],
                 [step.shown() for step in past[common:]],
             )
+
+    def _present(self, _question: requests.Epoch) -> str:
+        return self._epoch
+
+    def _changed_at(self, _question: requests.ChangedAt) -> float | None:
+        return self._past[-1].at if self._past else None
+
+    def _checkpoints(self, _question: requests.Checkpoints) -> list[CheckpointInfo]:
+        """List the kept states, oldest first; none is ever dropped."""
+        with self._open():
+            return [self._info(state) for state in self._states.values()]
+
+    def _told_history(self, _question: requests.History) -> list[HistoryEntry]:
+        """Return all evaluations since the start, oldest first; those that were taken back are marked."""
+        there = {step.epoch for step in self._past}
+        return [
+            msgspec.structs.replace(entry, undone=True)
+            if entry.reply.span.began != entry.reply.span.epoch and entry.reply.span.epoch not in there
+            else entry
+            for entry in self._history
+        ]
 
     def look(self) -> ImageView:
         """Tell how the image is; what runs is not told."""
@@ -294,20 +270,6 @@ class MemoryImage:
         """Take note of the key of the call that led to a state."""
         if state in self._states:
             self._states[state].key = key
-
-    def epoch(self) -> str:
-        """Name the present state."""
-        return self._epoch
-
-    def history(self) -> list[HistoryEntry]:
-        """Return all evaluations since the start, oldest first; those that were taken back are marked."""
-        there = {step.epoch for step in self._past}
-        return [
-            msgspec.structs.replace(entry, undone=True)
-            if entry.reply.span.began != entry.reply.span.epoch and entry.reply.span.epoch not in there
-            else entry
-            for entry in self._history
-        ]
 
     def _run(self, step: _Step) -> Reply:
         with self._open():
@@ -344,96 +306,30 @@ class MemoryImage:
         reply = evaluated(step.code, self.namespace)
         return msgspec.structs.replace(reply, forms=[]) if step.op == "compile" else reply
 
-    # Moments: none is kept, since the stack of an error is unwound in this process.
+    # Moves
 
-    def moments(self) -> list[MomentInfo]:
-        """Return no moments."""
-        return []
-
-    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
-        """Return the prepared answer to a question, or one that says that no moment is kept."""
-        del moment
-        if question in self.answers:
-            return self.ask(question, **details)
-        return Answer(ok=False, error=NO_MOMENTS)
-
-    def evaluate_in_frame(
-        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
-    ) -> Reply:
-        """Say that no moment is kept."""
-        del code, frame, moment, timeout
-        return Reply(ok=False, error=NO_MOMENTS)
-
-    async def aevaluate_in_frame(
-        self,
-        code: str,
-        *,
-        frame: int = 0,
-        moment: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-    ) -> Reply:
-        """Say that no moment is kept."""
-        return self.evaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
-
-    def invoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,
-    ) -> Reply:
-        """Say that no moment is kept."""
-        del restart, arguments, moment, timeout
-        return Reply(ok=False, error=NO_MOMENTS)
-
-    async def ainvoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
-    ) -> Reply:
-        """Say that no moment is kept."""
-        return self.invoke_restart(restart, arguments, moment=moment, timeout=timeout)
-
-    # States
-
-    def checkpoint(self, label: str = "") -> CheckpointInfo:
-        """Keep the present state under a name."""
+    def _keep_named(self, move: requests.Keep) -> CheckpointInfo:
         with self._open():
             if self._unkept:
                 raise CheckpointError(f"the present state cannot be kept: {self._unkept_reason}")
-            name = label or self._standing.label
+            name = move.label or self._standing.label
             if name not in self._standing.names:
                 self._standing.names.append(name)
             return self._info(self._standing)
 
-    def checkpoints(self) -> list[CheckpointInfo]:
-        """List the kept states, oldest first; none is ever dropped."""
+    def _rollback(self, move: requests.Rollback) -> CheckpointInfo:
+        """Go back to a state; files stay, since what evaluated code writes in this process is not watched."""
         with self._open():
-            return [self._info(state) for state in self._states.values()]
-
-    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
-        """Go back to a state, by its id or by a name that only it has."""
-        del files  # evaluated code runs in this process: what it writes is not watched
-        with self._open():
-            state = self._found(checkpoint)
+            state = self._found(move.checkpoint)
             lost = self._unkept
             self._go_to(state)
             notes = [f"The state that was left could not be kept: calls lost: {lost}."] if lost else []
             return self._info(state, notes=notes)
 
-    def changed_at(self) -> float | None:
-        """Return when the last call was over that may have changed something."""
-        return self._past[-1].at if self._past else None
-
-    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
+    def _undo(self, move: requests.Undo) -> CheckpointInfo:
         """Take back the last call that may have changed something, by `state` or by `replay`."""
-        del files
         with self._open():
-            if by == "definitions":
+            if move.by == "definitions":
                 raise CheckpointError(
                     "an image in memory cannot undo by definitions: undo by state or replay"
                 )
@@ -441,7 +337,7 @@ class MemoryImage:
                 raise CheckpointError("there is nothing to undo")
             target, goal = self._before_last(), self._past[:-1]
             again = goal[len(target.past) :]
-            if again and by == "state":
+            if again and move.by == "state":
                 raise CheckpointError(
                     f"the state before the last call was not kept ({self._unkept_reason}), so nothing was "
                     f"taken back: rollback to {target.id}, or undo by replay"
@@ -451,27 +347,26 @@ class MemoryImage:
                 self._run(step)
             return self._info(self._standing, taken_back=1)
 
-    def reset(self) -> list[str]:
-        """Begin again with an empty namespace; checkpoints are gone."""
+    def _reset(self, _move: requests.Reset) -> list[str]:
         with self._open():
             self._begin()
         return []
 
-    def save(self, path: str) -> str:
+    def _save(self, move: requests.Save) -> str:
         """Write the calls that led to the present state as JSON."""
         with self._open():
             steps = [[step.op, step.code] for step in self._past]
-            write_whole(Path(path), json.dumps(steps))
-            return f"The {len(steps)} calls that led to this state were written to {path}."
+            write_whole(Path(move.path), json.dumps(steps))
+            return f"The {len(steps)} calls that led to this state were written to {move.path}."
 
-    def restore(self, path: str) -> str:
+    def _restore(self, move: requests.Restore) -> str:
         """Begin again and run the calls that were written by `save`."""
-        steps = [_Step(op, code) for op, code in json.loads(Path(path).read_text(encoding="utf-8"))]
+        steps = [_Step(op, code) for op, code in json.loads(Path(move.path).read_text(encoding="utf-8"))]
         with self._open():
             self._begin()
             for step in steps:
                 self._run(step)
-            return f"The {len(steps)} calls in {path} were run again."
+            return f"The {len(steps)} calls in {move.path} were run again."
 
     def interrupt(self) -> bool:
         """Return False: a call cannot be stopped."""
@@ -545,6 +440,37 @@ class MemoryImage:
             pinned=bool(state.names),
             key=state.key,
         )
+
+    handlers: ClassVar[Mapping[type, Callable[[Any, Any], Any]]] = {
+        requests.Evaluate: _worked,
+        requests.Compile: _worked,
+        requests.StartJob: _start_job,
+        requests.Profile: _profile,
+        requests.Preview: _preview,
+        requests.Load: _load,
+        requests.TakeUp: _load,
+        requests.InFrame: _in_moment,
+        requests.GoOn: _in_moment,
+        requests.Suite: _suite,
+        requests.About: _about,
+        requests.AboutMoment: _about_moment,
+        requests.Compare: _compare,
+        requests.History: _told_history,
+        requests.Checkpoints: _checkpoints,
+        requests.Moments: _moments,
+        requests.Jobs: _listed_jobs,
+        requests.ReadJob: _read_job,
+        requests.Epoch: _present,
+        requests.ChangedAt: _changed_at,
+        requests.HowToInstall: _installation,
+        requests.Keep: _keep_named,
+        requests.Rollback: _rollback,
+        requests.Undo: _undo,
+        requests.Reset: _reset,
+        requests.Save: _save,
+        requests.Restore: _restore,
+        requests.StopJob: _read_job,
+    }
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:

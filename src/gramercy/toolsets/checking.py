@@ -12,7 +12,7 @@ from gramercy.toolsets.python_text import PYTHON
 from gramercy.toolsets.rewriting import LARGEST_TEXT, faults_text, language_of, reader_of
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.outlines import Outline

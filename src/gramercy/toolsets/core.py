@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from pathlib import Path
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 

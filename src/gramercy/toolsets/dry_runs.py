@@ -15,7 +15,8 @@ from gramercy.toolsets.rendering import MOST_CHANGES, ROOM, change_lines, fittin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Image, Reply
+    from gramercy.images.base import Reply
+    from gramercy.images.image import Image
 
 # A person waits for the dry run before deciding. After this time the question is asked without it.
 DRY_RUN_SECONDS = 10.0

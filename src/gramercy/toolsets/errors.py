@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gramercy.images.requests import GoOn, InFrame
 from gramercy.text import cut_line
 from gramercy.toolsets.factory import Running, as_evaluation, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Image, MomentInfo
+    from gramercy.images.base import Answer, MomentInfo
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
@@ -47,12 +49,7 @@ def _frames(workshop: Workshop) -> Tool:
 
 def _in_frame(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.evaluate_in_frame(
-            a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
-        ),
-        lambda image, a, _watch: image.aevaluate_in_frame(
-            a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
-        ),
+        lambda _, a: InFrame(a["code"], a.get("frame", 0), a.get("moment")),
         lambda reply, _: workshop.evaluated(reply),
     )
     return running.make(
@@ -75,10 +72,7 @@ def _in_frame(workshop: Workshop) -> Tool:
 
 def _restart(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.invoke_restart(*_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")),
-        lambda image, a, _watch: image.ainvoke_restart(
-            *_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")
-        ),
+        lambda _, a: GoOn(*_chosen(a), a.get("moment")),
         lambda reply, _: workshop.evaluated(reply),
     )
     return running.make(

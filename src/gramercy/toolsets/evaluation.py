@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gramercy.images.requests import Compile, Evaluate
 from gramercy.text import counted
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.dry_runs import dry_run
@@ -25,7 +26,8 @@ from gramercy.toolsets.rendering import (
 )
 
 if TYPE_CHECKING:
-    from gramercy.images.base import HistoryEntry, Image, Reply
+    from gramercy.images.base import HistoryEntry, Reply
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
@@ -50,10 +52,7 @@ def evaluation_tools(workshop: Workshop) -> list[Tool]:
 
 def _eval_form(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.evaluate(a["form"], package=a.get("package"), timeout=a.get("timeout")),
-        lambda image, a, watch: image.begin(
-            a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
-        ),
+        lambda _, a: Evaluate(a["form"], a.get("package")),
         lambda reply, _: workshop.evaluated(reply),
     )
     return running.make(
@@ -78,10 +77,7 @@ def _eval_form(workshop: Workshop) -> Tool:
 
 def _compile_form(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.compile(a["form"], package=a.get("package"), timeout=a.get("timeout")),
-        lambda image, a, watch: image.acompile(
-            a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
-        ),
+        lambda _, a: Compile(a["form"], a.get("package")),
         lambda reply, _: _compiled(reply, can_read_on=workshop.has("read_output")),
     )
     return running.make(

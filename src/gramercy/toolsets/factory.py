@@ -19,8 +19,10 @@ from gramercy.toolsets.rendering import evaluated, moment_text
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
-    from gramercy.images.base import Image, Progress, Reply, Span, Watcher
+    from gramercy.images.base import Progress, Reply, Span, Watcher
     from gramercy.images.files.changes import FileChange
+    from gramercy.images.image import Image
+    from gramercy.images.requests import Work
     from gramercy.tools.effects import Effect
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
@@ -295,25 +297,25 @@ def time_limit(longest: float) -> dict[str, Any]:
 
 
 class Running:
-    """Runs the arguments of a call in an image, and renders the reply."""
+    """Runs the work that the arguments of a call mean in an image, and renders the reply."""
 
     def __init__(
         self,
-        run: Callable[[Image, dict[str, Any]], Reply],
-        run_async: Callable[[Image, dict[str, Any], Watcher], Reply | Awaitable[Reply]],
+        work: Callable[[Image, dict[str, Any]], Work[Reply]],
         render: Callable[[Reply, dict[str, Any]], Any],
     ) -> None:
-        self._run = run
-        self._run_async = run_async
+        self._work = work
         self._render = render
 
     def blocking(self, image: Image, arguments: dict[str, Any]) -> Any:
         """Run and block until the reply."""
-        return self._told(image, self._run(image, arguments), arguments)
+        reply = image.run(self._work(image, arguments), timeout=arguments.get("timeout"))
+        return self._told(image, reply, arguments)
 
     def begun(self, image: Image, arguments: dict[str, Any]) -> Any:
         """Run without blocking the event loop. Return the result, or an awaitable for it."""
-        reply = self._run_async(image, arguments, _reporter())
+        work = self._work(image, arguments)
+        reply = image.begin(work, timeout=arguments.get("timeout"), watch=_reporter())
         if hasattr(reply, "__await__"):
             return self._awaited(image, reply, arguments)
         return self._told(image, reply, arguments)

@@ -12,9 +12,8 @@ from gramercy.toolsets.factory import Running, as_evaluation, flag, present_stat
 from gramercy.toolsets.loading import (
     LOAD,
     after_writing,
-    begun,
-    load_into,
     loaded_text,
+    loading,
     speaker,
     state_for_load,
 )
@@ -215,8 +214,7 @@ def _narrowed(
 
 def _load_file(workshop: Workshop, workspace: Workspace) -> Tool:
     running = Running(
-        lambda image, a: load_into(image, workspace, a, a.get("timeout")),
-        lambda image, a, watch: begun(image, workspace, a, watch),
+        lambda image, a: loading(image, workspace, a),
         lambda reply, a: loaded_text(reply, a, workshop),
     )
     return running.make(

@@ -14,7 +14,7 @@ from gramercy.toolsets.factory import Quiet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.images.installing import Installed
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop

@@ -9,7 +9,8 @@ from gramercy.toolsets.factory import flag, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, evaluation_text
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Image, Reply
+    from gramercy.images.base import Reply
+    from gramercy.images.image import Image
     from gramercy.images.jobs import JobInfo
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop

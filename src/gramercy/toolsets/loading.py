@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from gramercy.errors import ImageError, WorkspaceError
+from gramercy.images.requests import Evaluate, Load, TakeUp
 from gramercy.text import counted, listed
 from gramercy.tools.content import RunFacts, TextWithFacts, ToolOutput, facts_of, with_facts
 from gramercy.toolsets.factory import facts_of_reply, flag, present_state
 from gramercy.toolsets.rendering import CHANGES, ROOM, told
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from gramercy.images.base import Answer, Image, Reply, Watcher
+    from gramercy.images.base import Answer, Reply
+    from gramercy.images.image import Image
+    from gramercy.images.requests import Work
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.paths import RealPlace
     from gramercy.toolsets.workspace import Workspace
@@ -144,7 +147,7 @@ def _load_lisp(
     """Load the changes of a Lisp file that was just written, into an image that speaks Lisp."""
     # Resolve it again: the written file is a new one.
     given = {"path": arguments["path"].name, "changes": True}
-    return _with_loaded(workshop, image, given, load_into(image, workspace, given))
+    return _with_loaded(workshop, image, given, image.run(loading(image, workspace, given)))
 
 
 def _load_python(
@@ -152,8 +155,8 @@ def _load_python(
 ) -> str | ToolOutput:
     """Let the image pick up a Python file that was just written. The file stays written in any case."""
     given = {"path": arguments["path"].name}
-    code, _ = _request(image, workspace, given)
-    reply = image.load_system(code, take_up=True)
+    work = loading(image, workspace, given)
+    reply = image.run(TakeUp(work.text))
     if reply.error is not None or not any(note.startswith(EDITED) for note in reply.notes):
         return _with_loaded(workshop, image, given, reply)
     told, facts = "\n".join(reply.notes), facts_of_reply(image, reply)
@@ -178,27 +181,8 @@ def speaker(workshop: Workshop, language: str) -> Image | None:
     return next((each for each in images if SPOKEN.get(each.language) == language), None)
 
 
-def load_into(
-    image: Image, workspace: Workspace, arguments: dict[str, Any], timeout: float | None = None
-) -> Reply:
-    """Load the file of a call into an image, and wait."""
-    code, is_system = _request(image, workspace, arguments)
-    return image.load_system(code, timeout=timeout) if is_system else image.evaluate(code, timeout=timeout)
-
-
-def begun(
-    image: Image, workspace: Workspace, arguments: dict[str, Any], watch: Watcher
-) -> Reply | Awaitable[Reply]:
-    """Start to load the file of a call, on an event loop."""
-    code, is_system = _request(image, workspace, arguments)
-    timeout = arguments.get("timeout")
-    if is_system:
-        return image.aload_system(code, timeout=timeout, watch=watch)
-    return image.begin(code, timeout=timeout, watch=watch)
-
-
-def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> tuple[str, bool]:
-    """Return the code to evaluate, or the system to load where the second value is true."""
+def loading(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> Work[Reply]:
+    """Return the work that loads the file of a call."""
     from gramercy.toolsets.lisp_text import string_of
     from gramercy.toolsets.rewriting import language_of
 
@@ -214,8 +198,8 @@ def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> t
     if language == "Lisp":
         if arguments.get("as_script"):
             raise WorkspaceError("as_script is for Python: a Lisp file is loaded without it")
-        return (CHANGES_OF if arguments.get("changes") else WHOLE).format(string_of(place)), False
-    return (SCRIPT.format(path=place), False) if arguments.get("as_script") else (place, True)
+        return Evaluate((CHANGES_OF if arguments.get("changes") else WHOLE).format(string_of(place)))
+    return Evaluate(SCRIPT.format(path=place)) if arguments.get("as_script") else Load(place)
 
 
 def loaded_text(

@@ -18,7 +18,8 @@ from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, fault_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Answer, Image
+    from gramercy.images.base import Answer
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 

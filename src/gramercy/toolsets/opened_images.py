@@ -20,7 +20,7 @@ from gramercy.toolsets.factory import Workshop, array_of, text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gramercy.images.requests import Profile
 from gramercy.text import cut
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Running, as_evaluation, text
@@ -38,8 +39,7 @@ def profiling_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the tool."""
     del workspace
     running = Running(
-        lambda image, a: image.profile(a["form"], **_options(a)),
-        lambda image, a, watch: image.aprofile(a["form"], **_options(a), watch=watch),
+        lambda _, a: Profile(a["form"], a.get("measure", "time"), a.get("package")),
         lambda reply, _: profiled(reply, can_read_on=workshop.has("read_output")),
     )
     tool = running.make(
@@ -68,14 +68,6 @@ def profiling_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
         judged_as=as_evaluation("form"),
     )
     return [tool]
-
-
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "measure": arguments.get("measure", "time"),
-        "package": arguments.get("package"),
-        "timeout": arguments.get("timeout"),
-    }
 
 
 def profiled(reply: Reply, *, can_read_on: bool) -> ToolOutput | str:

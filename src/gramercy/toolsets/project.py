@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource, Workshop

@@ -23,7 +23,7 @@ from gramercy.toolsets.python_text import PYTHON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.toolsets.outlines import Definition, Fault, Language, Outline
 
 LANGUAGES = {

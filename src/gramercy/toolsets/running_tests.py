@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gramercy.errors import ImageError
+from gramercy.images.requests import Suite
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.toolsets.factory import Quiet, as_evaluation, flag, text, time_limit
@@ -17,7 +18,7 @@ from gramercy.toolsets.rendering import LONGEST_ANSWER, fair_share, fault_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.images.suites import CaseFailure, SuiteRun, WantedTests
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
@@ -100,7 +101,7 @@ def _run_tests(workshop: Workshop, memory: _Memory, workspace: Workspace) -> Too
         wanted = _wanted(image, arguments, memory)
         if isinstance(wanted, str):
             return wanted
-        run = await image.arun_tests(wanted, timeout=arguments.get("timeout"), watch=_reporter())
+        run = await image.arun(Suite(wanted), timeout=arguments.get("timeout"), watch=_reporter())
         return telling(image, run)
 
     def telling(image: Image, run: SuiteRun) -> Any:

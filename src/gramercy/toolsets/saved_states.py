@@ -20,7 +20,7 @@ from gramercy.toolsets.factory import as_evaluation, present_state, text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.images.requests import Evaluate, Load, StartJob
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.dry_runs import dry_run
 from gramercy.toolsets.factory import PACKAGE, Running, Workshop, as_evaluation, present_state, text
@@ -12,9 +13,9 @@ from gramercy.toolsets.jobs import begun, check_unlimited, lasting
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told, with_pictures
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from gramercy.images.base import Image, Reply, Watcher
+    from gramercy.images.base import Reply
+    from gramercy.images.image import Image
+    from gramercy.images.requests import Work
     from gramercy.tools.tool import Tool
 
 # The word for a language in the names of tools.
@@ -73,29 +74,18 @@ def _timed(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _evaluator(workshop: Workshop, language: str) -> Running:
-    def checked(image: Image) -> Image:
+    def work(image: Image, a: dict[str, Any]) -> Work[Reply]:
         if image.language != language:
             raise ImageError(
                 f"{image.name} is an image of {image.language}, not of {language}: name another image"
             )
-        return image
-
-    def run(image: Image, a: dict[str, Any]) -> Reply:
         if a.get("background"):
             check_unlimited(a)
-            return checked(image).start_job(a["code"], package=a.get("package"))
-        return checked(image).evaluate(a["code"], package=a.get("package"), timeout=a.get("timeout"))
-
-    def begin(image: Image, a: dict[str, Any], watch: Watcher) -> Reply | Awaitable[Reply]:
-        if a.get("background"):
-            check_unlimited(a)
-            return checked(image).begin_job(a["code"], package=a.get("package"))
-        return checked(image).begin(
-            a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
-        )
+            return StartJob(a["code"], a.get("package"))
+        return Evaluate(a["code"], a.get("package"))
 
     return Running(
-        run, begin, lambda reply, a: (begun if a.get("background") else Workshop.evaluated)(workshop, reply)
+        work, lambda reply, a: (begun if a.get("background") else Workshop.evaluated)(workshop, reply)
     )
 
 
@@ -158,8 +148,7 @@ def _reset(image: Image, arguments: dict[str, Any]) -> str:
 
 def _load_system(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.load_system(a["system"], timeout=a.get("timeout")),
-        lambda image, a, watch: image.aload_system(a["system"], timeout=a.get("timeout"), watch=watch),
+        lambda _, a: Load(a["system"]),
         lambda reply, a: _loaded(workshop, reply, a),
     )
     return running.make(

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gramercy.images.asking import Comparison, Difference
-    from gramercy.images.base import Answer, CheckpointInfo, Image
+    from gramercy.images.base import Answer, CheckpointInfo
     from gramercy.images.files.changes import FileOutcome
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace

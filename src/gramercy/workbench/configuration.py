@@ -10,28 +10,34 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gramercy.directories import config_home
-from gramercy.images.environment import DEFAULT_DEBUG, DISK_MB, Environment, Files, Network, Reload, Sandbox
+from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network, Reload
 from gramercy.text import reason_of
-from gramercy.workbench.settings import SPELLINGS, Settings, read_environment, read_settings
+from gramercy.workbench.settings import (
+    DEFAULT_LIMIT,
+    DEFAULT_TIMEOUT,
+    KEYS,
+    May,
+    Settings,
+    read_environment,
+    read_settings,
+    spelling,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-T = TypeVar("T")
+    from gramercy.workbench.settings import Setting
 
 NAME = "gramercy.toml"
 PROJECTS = "projects"
 # Some lines of TOML are expected; a larger file is a mistake, and would be parsed at every start.
 LARGEST_FILE = 1 << 20
-# Long enough for a build or a test suite; what loops is interrupted before a person gives up.
-DEFAULT_TIMEOUT = 60.0
-# What a call may ask for itself: long enough for most trainings and suites that are waited for.
-DEFAULT_LIMIT = 600.0
+_OUTSIDE = "a file of the project may name only what is in the project"
 # What the programs read that start an image, before they are in its sandbox.
 _OF_PROGRAMS = re.compile(
     r"(LD|LC|LOC|LANG|NLS|TZ|GLIBC|GCONV|MALLOC|RES|BASH|PYTHON|SBCL).*|PATH|HOME|ENV|IFS|TMPDIR",
@@ -224,9 +230,8 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
     reading.own = where
     for key, kept, reason in raised(settings, table, reading.project, limits):
         reading.refused.append(Refusal(key, table.get(key), where, reason))
-        option = SPELLINGS.get(key, key)
         reading.remarks.append(
-            f"{where}: {key} is refused, since {reason}: say --{option}, or put it into {user_file()} "
+            f"{where}: {key} is refused, since {reason}: say {spelling(key)}, or put it into {user_file()} "
             f'under [{PROJECTS}."{reading.project}"]'
         )
         settings = msgspec.structs.replace(settings, **{key: kept})
@@ -270,137 +275,79 @@ def _peeked(file: Path) -> str:
 def _over(nearer: Settings, farther: Settings) -> Settings:
     """Join two sources of the same kind: the nearer one counts, and what adds up is added up."""
     return Settings(
-        python=nearer.python or farther.python,
-        paths=_united(nearer.paths, farther.paths),
-        registries=_united(nearer.registries, farther.registries),
-        init=nearer.init or farther.init,
-        memory=nearer.memory or farther.memory,
-        disk=nearer.disk or farther.disk,
-        timeout=nearer.timeout or farther.timeout,
-        timeout_limit=nearer.timeout_limit or farther.timeout_limit,
-        env={**farther.env, **nearer.env},
-        publish=farther.publish if nearer.publish is None else nearer.publish,
-        network=nearer.network or farther.network,
-        files=nearer.files or farther.files,
-        require_sandbox=nearer.require_sandbox or farther.require_sandbox,
-        reload=nearer.reload or farther.reload,
-        debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
-        image=nearer.image or farther.image,
-        journal=nearer.journal or farther.journal,
-        approval_wait=nearer.approval_wait or farther.approval_wait,
-        approval_expiry=nearer.approval_expiry or farther.approval_expiry,
-        mask=tuple(dict.fromkeys((*nearer.mask, *farther.mask))),
-        mask_patterns=tuple(dict.fromkeys((*nearer.mask_patterns, *farther.mask_patterns))),
-        retention=nearer.retention or farther.retention,
-        model=nearer.model or farther.model,
+        **{key: each.kind.over(getattr(nearer, key), getattr(farther, key)) for key, each in KEYS.items()}
     )
 
 
 def _joined(told: Settings, special: Settings, own: Settings, general: Settings) -> Settings:
     """Join the sources, nearest first. For limits a project may ask for less than the user allows."""
-    of_user = _over(special, general)
-    choices = _over(_over(special, own), general)
-    lowered = Settings(
-        memory=_lower(of_user.memory, own.memory),
-        disk=_lower(of_user.disk, own.disk),
-        timeout=_lower(of_user.timeout, own.timeout),
-        timeout_limit=_lower(of_user.timeout_limit, own.timeout_limit),
-        publish=() if own.publish == () else of_user.publish,
-        network=Network.NONE if own.network is Network.NONE else of_user.network,
-        files=Files.READ if own.files is Files.READ else of_user.files,
-        require_sandbox=_stronger(of_user.require_sandbox, own.require_sandbox),
-    )
-    limits = _over(told, lowered)
-    joined = _over(told, choices)
-    return msgspec.structs.replace(
-        joined,
-        memory=limits.memory,
-        disk=limits.disk,
-        timeout=limits.timeout,
-        timeout_limit=limits.timeout_limit,
-        publish=limits.publish,
-        network=limits.network,
-        files=limits.files,
-        require_sandbox=limits.require_sandbox,
-    )
-
-
-def _stronger(first: Sandbox | None, second: Sandbox | None) -> Sandbox | None:
-    return Sandbox.BUBBLEWRAP if Sandbox.BUBBLEWRAP in (first, second) else first or second
-
-
-def _lower(first: T | None, second: T | None) -> T | None:
-    given = [each for each in (first, second) if each is not None]
-    return min(given) if given else None  # type: ignore[type-var]  # numbers
-
-
-def _united(*parts: Sequence[T]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(each for part in parts for each in part))
-
-
-_RECORDS = "how calls are recorded and approved"
-_OF_THE_USER = {
-    **dict.fromkeys(("journal", "approval_wait", "approval_expiry"), _RECORDS),
-    **dict.fromkeys(("mask", "mask_patterns", "retention"), _RECORDS),
-    "model": "who reads along and is paid",
-}
+    allowed = _over(special, general)
+    lowered = {
+        key: about.lowered(getattr(allowed, key), getattr(own, key))
+        for key, about in KEYS.items()
+        if about.lowered
+    }
+    chosen = _over(_over(special, own), general)
+    return _over(told, msgspec.structs.replace(chosen, **lowered))
 
 
 def raised(
     settings: Settings, table: dict[str, Any], project: Path, limits: Settings
 ) -> Iterator[tuple[str, Any, str]]:
     """Yield each key by which a project would raise rights, with what may be kept of it, and the reason."""
-    outside = "a file of the project may name only what is in the project"
-    if settings.python and "/" in settings.python and not _is_inside(Path(settings.python), project):
-        yield "python", None, f"{outside}, or a version"
-    if settings.init and not settings.init.is_relative_to(project):
-        yield "init", None, outside
-    for key in ("paths", "registries"):
-        paths = getattr(settings, key)
-        kept = tuple(path for path in paths if path.is_relative_to(project))
-        if kept != paths:
-            lost = ", ".join(str(path) for path in paths if path not in kept)
-            yield key, kept, f"{outside} ({lost})"
-    yield from _raised_limits(settings, limits)
-    for key, what in _OF_THE_USER.items():
-        if getattr(settings, key) not in (None, ()):
-            rest = () if key.startswith("mask") else None
-            yield key, rest, f"a file of the project has no say in {what}"
-    if settings.publish:
-        yield "publish", None, "a file of the project may open no ports"
-    if settings.network is Network.OPEN:
-        yield "network", None, "a file of the project may not open the network"
-    borrowed = {word for word in _words(table.get("env")) if "=" not in word}
-    safe = {name: value for name, value in settings.env.items() if name not in borrowed}
-    safe = {name: value for name, value in safe.items() if not _OF_PROGRAMS.fullmatch(name)}
-    if len(safe) < len(settings.env):
-        lost = ", ".join(name for name in settings.env if name not in safe)
+    for key, about in sorted(KEYS.items(), key=_order_of_refusals):
+        value, nothing = getattr(settings, key), getattr(Settings(), key)
+        if value in (None, (), {}):
+            continue
+        match about.project:
+            case May.INSIDE_OR_VERSION if "/" in value and not _is_inside(Path(value), project):
+                yield key, nothing, f"{_OUTSIDE}, or a version"
+            case May.INSIDE:
+                yield from _outside(key, value, project)
+            case May.LESS:
+                yield from _above(key, value, getattr(limits, key))
+            case May.NOTHING:
+                yield key, nothing, f"a file of the project has no say in {about.subject}"
+            case May.NO_PORTS:
+                yield key, nothing, "a file of the project may open no ports"
+            case May.NO_NETWORK if value is Network.OPEN:
+                yield key, nothing, "a file of the project may not open the network"
+            case May.VALUES:
+                yield from _unsafe(key, value, table.get(key))
+
+
+def _order_of_refusals(entry: tuple[str, Setting]) -> tuple[int, bool]:
+    """Put what can be said once before what is a list."""
+    about = entry[1]
+    return list(May).index(about.project), about.kind.gather is not None
+
+
+def _outside(key: str, value: Path | tuple[Path, ...], project: Path) -> Iterator[tuple[str, Any, str]]:
+    if isinstance(value, tuple):
+        kept = tuple(path for path in value if path.is_relative_to(project))
+        if kept != value:
+            lost = ", ".join(str(path) for path in value if path not in kept)
+            yield key, kept, f"{_OUTSIDE} ({lost})"
+    elif not value.is_relative_to(project):
+        yield key, None, _OUTSIDE
+
+
+def _above(key: str, value: Any, allowed: Any) -> Iterator[tuple[str, None, str]]:
+    about = KEYS[key]
+    most = next(each for each in (allowed, about.most, about.otherwise) if each is not None)
+    if about.lowered and about.lowered(most, value) != value:
+        told = f"{most:g}" if isinstance(most, float) else most
+        yield key, None, f"a file of the project may only lower it, and it is {told}{about.kind.unit}"
+
+
+def _unsafe(key: str, value: dict[str, str], written: object) -> Iterator[tuple[str, Any, str]]:
+    words = written if isinstance(written, list) else []
+    borrowed = {word for word in words if isinstance(word, str) and "=" not in word}
+    lost = [name for name in value if name in borrowed or _OF_PROGRAMS.fullmatch(name)]
+    if lost:
         reason = "a file of the project may take nothing from your environment, and set nothing of the system"
-        yield "env", safe, f"{reason} ({lost})"
-
-
-def _raised_limits(settings: Settings, limits: Settings) -> Iterator[tuple[str, None, str]]:
-    if settings.memory is not None and settings.memory > (most := limits.memory or _default_memory()):
-        yield "memory", None, f"a file of the project may only lower it, and it is {most} MB"
-    if settings.disk is not None and settings.disk > (most := limits.disk or DISK_MB):
-        yield "disk", None, f"a file of the project may only lower it, and it is {most} MB"
-    for key, default in (("timeout", DEFAULT_TIMEOUT), ("timeout_limit", DEFAULT_LIMIT)):
-        wanted, seconds = getattr(settings, key), getattr(limits, key) or default
-        if wanted is not None and wanted > seconds:
-            yield key, None, f"a file of the project may only lower it, and it is {seconds:g} s"
-    if settings.files is Files.WRITE and limits.files is Files.READ:
-        yield "files", None, "a file of the project may only lower it, and it is read"
-
-
-def _words(value: object) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _default_memory() -> int:
-    """Return what every image has at least; only a file that names a number pays for these imports."""
-    from gramercy.images.environment import LISP_MB, PYTHON_MB
-
-    return min(LISP_MB, PYTHON_MB)
+        safe = {name: each for name, each in value.items() if name not in lost}
+        yield key, safe, f"{reason} ({', '.join(lost)})"
 
 
 def _is_inside(path: Path, project: Path) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.tools.tool import Tool
 
     Operations = Mapping[str, Callable[..., Any]]

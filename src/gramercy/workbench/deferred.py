@@ -8,39 +8,40 @@ from __future__ import annotations
 import contextlib
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from gramercy.images.base import FRESH, Span
+from gramercy.images.image import Image
+from gramercy.images.requests import ChangedAt, Epoch, Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
-    from gramercy.images.asking import Comparison
-    from gramercy.images.base import (
-        Answer,
-        CheckpointInfo,
-        HistoryEntry,
-        Image,
-        Measure,
-        MomentInfo,
-        MomentQuestion,
-        Reply,
-        Span,
-        UndoWay,
-        Watcher,
-    )
-    from gramercy.images.installing import Installation
-    from gramercy.images.jobs import JobInfo
-    from gramercy.images.suites import SuiteRun, WantedTests
+    from gramercy.images.lines import Typist
+    from gramercy.images.requests import Move, Question, Work
     from gramercy.images.views import ImageView
     from gramercy.mcp.catalogue import Catalog
     from gramercy.workbench.audit import Audit
 
+R = TypeVar("R")
 
-class DeferredImage:
+# What an image that was never used would answer.
+FRESH_ANSWERS: dict[type, Callable[[], Any]] = {
+    Jobs: list,
+    Epoch: lambda: FRESH,
+    ChangedAt: lambda: None,
+}
+
+
+class DeferredImage(Image):
     """An image that is opened when it is first used, but not for its name, its language or its end.
 
     `kind` is the kind of image that a plug-in has added, else the language.
     """
+
+    name = ""
+    language = ""
 
     def __init__(
         self, name: str, language: str, open_image: Callable[[str, str], Image], kind: str | None = None
@@ -69,109 +70,46 @@ class DeferredImage:
         """What the image can do."""
         return self._image().capabilities
 
-    def evaluate(
+    def run(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate every form of the code."""
-        return self._image().evaluate(code, package=package, timeout=timeout, watch=watch)
+        watch: Callable[[Any], object] | None = None,
+        typist: Typist | None = None,
+    ) -> R:
+        """Run work and wait for its reply."""
+        return self._image().run(work, timeout=timeout, watch=watch, typist=typist)
 
-    def aevaluate(
+    def arun(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Coroutine[Any, Any, Reply]:
-        """Evaluate without holding up the event loop."""
-        return self._image().aevaluate(code, package=package, timeout=timeout, watch=watch)
+        watch: Callable[[Any], object] | None = None,
+    ) -> Coroutine[Any, Any, R]:
+        """Run work without holding up the event loop."""
+        return self._image().arun(work, timeout=timeout, watch=watch)
 
     def begin(
         self,
-        code: str,
+        work: Work[R],
         *,
-        package: str | None = None,
         timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply | Awaitable[Reply]:
-        """Begin an evaluation on the event loop."""
-        return (self._opened or self._image()).begin(code, package=package, timeout=timeout, watch=watch)
+        watch: Callable[[Any], object] | None = None,
+    ) -> R | Awaitable[R]:
+        """Begin work on the event loop."""
+        return (self._opened or self._image()).begin(work, timeout=timeout, watch=watch)
 
-    def start_job(self, code: str, *, package: str | None = None) -> Reply:
-        """Begin work in the background."""
-        return self._image().start_job(code, package=package)
+    def answer(self, question: Question[R]) -> R:
+        """Answer a question; an image that was never used is not opened to say that it is fresh."""
+        if self._opened is None and type(question) in FRESH_ANSWERS:
+            return cast("R", FRESH_ANSWERS[type(question)]())
+        return self._image().answer(question)
 
-    def begin_job(self, code: str, *, package: str | None = None) -> Reply | Awaitable[Reply]:
-        """Begin it on the event loop."""
-        return self._image().begin_job(code, package=package)
-
-    def jobs(self) -> list[JobInfo]:
-        """List the work in the background."""
-        return [] if self._opened is None else self._opened.jobs()
-
-    def read_job(self, number: int) -> JobInfo:
-        """Read what is new of a job."""
-        return self._image().read_job(number)
-
-    def stop_job(self, number: int) -> JobInfo:
-        """Stop a job."""
-        return self._image().stop_job(number)
-
-    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Compile and load the code."""
-        return self._image().compile(code, package=package, timeout=timeout)
-
-    def acompile(
-        self,
-        code: str,
-        *,
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Coroutine[Any, Any, Reply]:
-        """Compile without holding up the event loop."""
-        return self._image().acompile(code, package=package, timeout=timeout, watch=watch)
-
-    def profile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Reply:
-        """Evaluate and measure."""
-        return self._image().profile(code, measure=measure, package=package, timeout=timeout, watch=watch)
-
-    def aprofile(
-        self,
-        code: str,
-        *,
-        measure: Measure = "time",
-        package: str | None = None,
-        timeout: float | None = None,
-        watch: Watcher | None = None,
-    ) -> Coroutine[Any, Any, Reply]:
-        """Measure without holding up the event loop."""
-        return self._image().aprofile(code, measure=measure, package=package, timeout=timeout, watch=watch)
-
-    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Evaluate in a throw-away copy."""
-        return self._image().preview(code, package=package, timeout=timeout)
-
-    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
-        """Look into the image without changing it."""
-        return self._image().ask(question, at=at, **details)
-
-    def compare(self, a: str, b: str | None = None) -> Comparison:
-        """Tell how a state differs from another."""
-        return self._image().compare(a, b)
+    def go(self, move: Move[R]) -> R:
+        """Keep the present state, or go to another one."""
+        return self._image().go(move)
 
     def look(self) -> ImageView:
         """Tell how the image is right now; one that was never used is not opened for it."""
@@ -181,137 +119,13 @@ class DeferredImage:
 
         return ImageView(self.name, self.language, "not started")
 
-    def history(self) -> list[HistoryEntry]:
-        """Return the latest evaluations."""
-        return self._image().history()
-
-    def load_system(self, system: str, *, timeout: float | None = None, take_up: bool = False) -> Reply:
-        """Load a system or import a package."""
-        return self._image().load_system(system, timeout=timeout, take_up=take_up)
-
-    def aload_system(
-        self, system: str, *, timeout: float | None = None, watch: Watcher | None = None
-    ) -> Coroutine[Any, Any, Reply]:
-        """Load without holding up the event loop."""
-        return self._image().aload_system(system, timeout=timeout, watch=watch)
-
-    def run_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> SuiteRun:
-        """Run tests of the project."""
-        return self._image().run_tests(wanted, timeout=timeout, watch=watch)
-
-    def arun_tests(
-        self,
-        wanted: WantedTests,
-        *,
-        timeout: float | None = None,
-        watch: Callable[[SuiteRun], object] | None = None,
-    ) -> Coroutine[Any, Any, SuiteRun]:
-        """Run tests without holding up the event loop."""
-        return self._image().arun_tests(wanted, timeout=timeout, watch=watch)
-
-    def installation(self, packages: Sequence[str]) -> Installation:
-        """Return the command that installs packages for the image."""
-        return self._image().installation(packages)
-
-    def checkpoint(self, label: str = "") -> CheckpointInfo:
-        """Keep the present state under a name."""
-        return self._image().checkpoint(label)
-
-    def checkpoints(self) -> list[CheckpointInfo]:
-        """List the states that can be gone back to."""
-        return self._image().checkpoints()
-
-    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
-        """Go back to a state."""
-        return self._image().rollback(checkpoint, files=files)
-
     def span(self) -> Span:
         """Return the state that the image is in; to ask it starts no image."""
-        if self._opened is not None:
-            return self._opened.span()
-        from gramercy.images.base import Span
-
-        return Span()
+        return Span() if self._opened is None else self._opened.span()
 
     def note_call(self, state: str, key: int) -> None:
         """Take note of the key of the call that led to a state."""
         self._image().note_call(state, key)
-
-    def epoch(self) -> str:
-        """Name the present state; to ask it starts no image."""
-        if self._opened is not None:
-            return self._opened.epoch()
-        from gramercy.images.checkpoints import FRESH
-
-        return FRESH
-
-    def changed_at(self) -> float | None:
-        """Return when the last call was over that may have changed something; to ask it starts no image."""
-        return self._opened.changed_at() if self._opened is not None else None
-
-    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
-        """Take back the last call that may have changed something."""
-        return self._image().undo(by, files=files)
-
-    def moments(self) -> list[MomentInfo]:
-        """List the errors whose stack is kept."""
-        return self._image().moments()
-
-    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
-        """Look at the stack of an error."""
-        return self._image().ask_moment(question, moment, **details)
-
-    def evaluate_in_frame(
-        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
-    ) -> Reply:
-        """Evaluate code with the variables of a frame."""
-        return self._image().evaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
-
-    def aevaluate_in_frame(
-        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
-    ) -> Coroutine[Any, Any, Reply]:
-        """Evaluate in a frame without holding up the event loop."""
-        return self._image().aevaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
-
-    def invoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,
-    ) -> Reply:
-        """Go on from an error with a restart, in a copy."""
-        return self._image().invoke_restart(restart, arguments, moment=moment, timeout=timeout)
-
-    def ainvoke_restart(
-        self,
-        restart: int | str,
-        arguments: Sequence[str] = (),
-        *,
-        moment: str | None = None,
-        timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Reply]:
-        """Go on from an error without holding up the event loop."""
-        return self._image().ainvoke_restart(restart, arguments, moment=moment, timeout=timeout)
-
-    def reset(self) -> list[str]:
-        """Begin again with a fresh image."""
-        return self._image().reset()
-
-    def save(self, path: str) -> str:
-        """Write the state to disk."""
-        return self._image().save(path)
-
-    def restore(self, path: str) -> str:
-        """Take up a state that was written to disk."""
-        return self._image().restore(path)
 
     def interrupt(self) -> bool:
         """Stop the evaluation under way, if any."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.executor import Executor
     from gramercy.execution.hooks import Hook
-    from gramercy.images.base import Image
+    from gramercy.images.image import Image
     from gramercy.mcp.catalogue import Catalog
     from gramercy.tools.tool import Tool
 

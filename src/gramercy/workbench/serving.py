@@ -36,16 +36,16 @@ from gramercy.workbench.selection import (
     elsewhere,
     instructions_for,
 )
-from gramercy.workbench.settings import read_image_names
 from gramercy.workbench.site import Site
+from gramercy.workbench.values import read_image_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Image
     from gramercy.images.environment import Environment
+    from gramercy.images.image import Image
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine

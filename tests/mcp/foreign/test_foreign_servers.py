@@ -202,6 +202,7 @@ def test_a_server_made_with_the_official_sdk_is_understood(era, pins, official):
         call = {"id": "1", "name": "official__add", "arguments": {"a": 2, "b": 3}}
         result = Executor(registry).execute(call)
         assert server.version == VERSIONS[era]
+        assert result.success, result
         assert (result.content, result.metadata["structured"]) == ("5", {"result": 5})
 
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # Seconds for TCP and TLS; the caller bounds the answer itself.
 CONNECTING = 10.0
+# After so many seconds an idle connection is not used again. Many servers close it after five, and a request
+# that is sent at that moment fails.
+IDLE = 2.0
 # Messages of one response before its answer; the progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
 # A server that ends a stream early for the sixth time will not answer.
@@ -75,7 +78,8 @@ class WebLink:
         self._failures: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
         timeout = httpx.Timeout(CONNECTING, read=None)
         hide_query_of(self._url)
-        self._client = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
+        limits = httpx.Limits(keepalive_expiry=IDLE)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
 
     async def ask(self, outgoing: Outgoing) -> Message:
         """Post a request and read until its response."""

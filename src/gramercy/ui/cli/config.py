@@ -21,7 +21,7 @@ from gramercy.ui.cli.options import (
 )
 from gramercy.ui.cli.terminal import json_text, show, visible
 from gramercy.workbench.configuration import read_configuration
-from gramercy.workbench.settings import KEYS, SPELLINGS, variable
+from gramercy.workbench.settings import KEYS, Settings, spelling, variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,9 @@ def _origin(key: str, found: Configuration) -> list[str]:
             if part in _parts(getattr(source.settings, key)):
                 names.append(_named(source, key))
                 break
-    if value == () and key == "publish":
-        names = [_named(source, key) for source in found.sources if source.settings.publish == ()][:1]
+    if value == () != getattr(Settings(), key):
+        # That there are none has been said.
+        names = [_named(source, key) for source in found.sources if getattr(source.settings, key) == ()][:1]
     return list(dict.fromkeys(names)) or [DEFAULT]
 
 
@@ -118,21 +119,16 @@ def _parts(value: Any) -> list[Any]:
 def _named(source: Source, key: str) -> str:
     """Name the option, the variable or the file."""
     if source.name == "the command line":
-        return f"--{SPELLINGS.get(key, key)}"
+        return spelling(key)
     return variable(key) if source.name == "the environment" else source.name
 
 
 def _value(key: str, found: Configuration) -> Any:
     """Return the effective value, in the form that a file would have."""
-    holds = {
-        "timeout": found.timeout,
-        "timeout_limit": found.timeout_limit,
-        "publish": found.environment.publish,
-    }
-    holds |= {"debug_quality": found.environment.debug}
-    holds |= {"reload": found.environment.reload.value}
-    holds |= {"network": found.environment.network.value, "files": found.environment.files.value}
-    return _plain(holds.get(key, getattr(found.settings, key)))
+    if key == "timeout_limit":
+        return found.timeout_limit
+    value = getattr(found.settings, key)
+    return _plain(KEYS[key].otherwise if value is None else value)
 
 
 def _plain(value: Any) -> Any:

@@ -471,7 +471,7 @@ def _check_published(wish: Wish) -> None:
 def _make_ready(wish: Wish) -> None:
     """Build the core now, so that the first call of an SBCL image need not wait. It reports a failure."""
     from gramercy.images.project import default_language
-    from gramercy.workbench.settings import read_image_names
+    from gramercy.workbench.values import read_image_names
 
     # uvx may fetch another version, which has its own core.
     if wish.uvx or wish.remote is not None:
@@ -499,7 +499,7 @@ def _checked(project: str) -> str:
 
 def _check_images(images: tuple[str, ...]) -> None:
     if images:
-        from gramercy.workbench.settings import read_image_names
+        from gramercy.workbench.values import read_image_names
 
         read_image_names(images)
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import wraps
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,16 +17,16 @@ from gramercy.errors import InvalidArgumentsError, InvalidSettingError
 from gramercy.images.environment import LANGUAGES
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.plugins import load_plugins
+from gramercy.workbench.settings import KEYS, May, Settings, options_of, spelling
 from gramercy.workbench.sources import Origin
+from gramercy.workbench.values import Takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gramercy.images.environment import Environment
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.settings import Settings
-
-T = TypeVar("T")
+    from gramercy.workbench.values import Kind
 
 
 class Language(click.Choice):  # type: ignore[type-arg]  # generic in newer releases only
@@ -171,215 +171,89 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the bare options, for a command that makes of them what it likes."""
-    for option in _ENVIRONMENT_OPTIONS:
-        command = option(command)
+    of_images = [key for key, about in KEYS.items() if about.help and not about.apart]
+    of_images.sort(key=lambda key: KEYS[key].place)
+    # What is added last comes first in the help.
+    for key in reversed(of_images):
+        command = setting_option(key)(command)
     return command
+
+
+def setting_option(key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds the option of a setting; the command gets it under the name of the key."""
+    about = KEYS[key]
+    is_told = about.apart and about.otherwise is not None
+    return click.option(
+        *options_of(key),
+        key,
+        multiple=about.kind.gather is not None,
+        type=_type(about.kind),
+        # The help of an option of images tells the default in its own words.
+        show_default=f"{about.default}, or what a configuration file says" if is_told else None,
+        metavar=about.kind.metavar,
+        help=about.help,
+    )
+
+
+def _type(kind: Kind) -> click.ParamType | None:  # type: ignore[type-arg]  # generic in newer releases only
+    if kind.choices:
+        return click.Choice(kind.choices)
+    if kind.takes is Takes.WHOLE:
+        return click.IntRange(*kind.range)
+    if kind.takes is Takes.NUMBER:
+        return click.FloatRange(min=0, min_open=True)
+    if kind.takes in (Takes.FILE, Takes.DIRECTORY):
+        is_file = kind.takes is Takes.FILE
+        return click.Path(exists=True, file_okay=is_file, dir_okay=not is_file)
+    return None
 
 
 def told_settings(options: dict[str, Any]) -> Settings:
     """Take what was said about an image out of the options of a command."""
-    from gramercy.images.environment import Files, Network, Reload, Sandbox
-    from gramercy.workbench.settings import Settings, read_port, read_variable
-
-    told = {name: options.pop(name, None) for name in OPTION_NAMES}
-    return Settings(
-        python=_python(told["python"]),
-        paths=tuple(Path(path).resolve() for path in told["paths"] or ()),
-        registries=tuple(Path(path).resolve() for path in told["registries"] or ()),
-        init=Path(told["init"]).resolve() if told["init"] else None,
-        memory=told["memory"],
-        disk=told["disk"],
-        timeout=told["timeout"],
-        timeout_limit=told["timeout_limit"],
-        env=dict(_read(read_variable, told["env"] or (), "--env")),
-        publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
-        network=Network(told["network"]) if told["network"] else None,
-        files=Files.parse(told["files"]) if told["files"] else None,
-        debug_quality=told["debug_quality"],
-        reload=Reload(told["reload"]) if told["reload"] else None,
-        require_sandbox=Sandbox(told["require_sandbox"]) if told["require_sandbox"] else None,
-        journal=_journal(told["journal"]),
-        approval_wait=told["approval_wait"],
-        approval_expiry=told["approval_expiry"],
-    )
+    found: dict[str, Any] = {}
+    for key, given in _taken(options):
+        gather = KEYS[key].kind.gather
+        found[key] = gather(_told(key, word) for word in given) if gather else _told(key, given)
+    return Settings(**found)
 
 
-def _python(word: str | None) -> str | None:
-    """Make a path absolute as long as it is known where the command was given; a version stays one."""
-    if word is None or not (Path(word).expanduser().exists() or "/" in word):
-        return word
-    # The name is kept: a link to an interpreter tells which environment is meant.
-    return str(Path(word).expanduser().absolute())
+def _taken(options: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Take the options of settings that were given out of those of a command."""
+    found = [(key, options.pop(key, None)) for key, about in KEYS.items() if about.help]
+    return [(key, given) for key, given in found if given not in (None, ())]
 
 
-def _journal(word: str | None) -> str | None:
-    from gramercy.workbench.settings import read_place
-
-    if word is None:
-        return None
+def _told(key: str, word: Any) -> Any:
     try:
-        return read_place(word, Path.cwd())
+        return KEYS[key].kind.told(word)
     except InvalidSettingError as error:
-        raise click.BadParameter(str(error), param_hint="--journal") from None
-
-
-def _read(reader: Callable[[str], T], words: tuple[str, ...], option: str) -> list[T]:
-    try:
-        return [reader(word) for word in words]
-    except InvalidSettingError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
+        raise click.BadParameter(str(error), param_hint=spelling(key)) from None
 
 
 def given_words(options: dict[str, Any]) -> list[str]:
     """Take the same options and write them again as words, with paths that hold in every directory."""
-    from gramercy.workbench.settings import SPELLINGS
-
-    told = {name: options.pop(name, None) for name in OPTION_NAMES}
     words: list[str] = []
-    for name, value in told.items():
-        option = f"--{SPELLINGS.get(name, name)}"
-        for each in value if isinstance(value, tuple) else (value,):
-            if each is not None:
-                words += [option, _lasting(name, each)]
+    # In the order of entries that are already written, so that the same options make the same entry.
+    for key, given in sorted(_taken(options), key=_order_of_words):
+        for each in given if isinstance(given, tuple) else (given,):
+            word = _told(key, each) if KEYS[key].kind.is_place else each
+            words += [spelling(key), f"{word:g}" if isinstance(word, float) else str(word)]
     return words
 
 
-def _lasting(name: str, value: Any) -> str:
-    if name == "python":
-        return _python(value) or ""
-    if name == "journal":
-        return _journal(value) or ""
-    if name in ("paths", "registries", "init"):
-        return str(Path(value).resolve())
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _order_of_words(taken: tuple[str, Any]) -> tuple[bool, bool]:
+    project = KEYS[taken[0]].project
+    return project is May.NOTHING, project is May.MORE
 
 
-OPTION_NAMES = (
-    *("python", "paths", "registries", "init", "memory", "disk"),
-    *("timeout", "timeout_limit", "env", "publish", "network", "files", "debug_quality", "reload"),
-    "require_sandbox",
-    *("journal", "approval_wait", "approval_expiry"),
-)
-_ENVIRONMENT_OPTIONS = (
-    click.option(
-        "--require-sandbox",
-        type=click.Choice(["bubblewrap", "landlock"]),
-        help="Start no image in a weaker sandbox than this.",
-    ),
-    click.option(
-        "--debug-quality",
-        type=click.IntRange(0, 3),
-        help="How well SBCL keeps frames and variables for errors; by default 2.",
-    ),
-    click.option(
-        "--reload",
-        type=click.Choice(["auto", "tell", "off"]),
-        help="What a Python image does with edited files that it has loaded; by default it takes them up.",
-    ),
-    click.option(
-        "--files",
-        "--project-access",
-        type=click.Choice(["read", "write", "read-only"]),
-        help="What evaluated code may do with the files of the project; by default write. read-only is read.",
-    ),
-    click.option(
-        "--network",
-        type=click.Choice(["none", "open"]),
-        help="What evaluated code may connect to; by default nothing.",
-    ),
-    click.option(
-        "--publish",
-        multiple=True,
-        metavar="PORT|OUTER:INNER",
-        help="Let programs of this machine reach a port inside the image; may be given several times.",
-    ),
-    click.option(
-        "--env",
-        multiple=True,
-        metavar="NAME|NAME=VALUE",
-        help="An environment variable for the image; may be given several times.",
-    ),
-    click.option("--memory", type=click.IntRange(min=64), metavar="MB", help="What each process may use."),
-    click.option(
-        "--disk", type=click.IntRange(min=1), metavar="MB", help="What one call may write to the project."
-    ),
-    click.option(
-        "--init",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A file to load when the image starts.",
-    ),
-    click.option(
-        "--registry",
-        "registries",
-        multiple=True,
-        type=click.Path(exists=True, file_okay=False),
-        help="A tree of Lisp systems outside of the project, to be read; may be given several times.",
-    ),
-    click.option(
-        "--path",
-        "paths",
-        multiple=True,
-        type=click.Path(exists=True, file_okay=False),
-        help="A directory outside of the project to import from; may be given several times.",
-    ),
-    click.option(
-        "--python",
-        metavar="PROGRAM|DIRECTORY|VERSION",
-        help="The interpreter or virtual environment of a Python image; by default that of the project.",
-    ),
-)
-
-
-def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that says where calls are recorded; beside those of images it becomes `recording`."""
-    return click.option(
-        "--journal",
-        metavar="FILE|postgresql://…|memory",
-        help="Where calls and approvals are recorded; by default in your state directory.",
-    )(command)
+journal_option = setting_option("journal")
+timeout_option = setting_option("timeout")
+timeout_limit_option = setting_option("timeout_limit")
 
 
 def approval_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how long a person may take."""
-    wait = click.option(
-        "--approval-wait",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="How long a call waits for a person elsewhere before its caller is told to come back; by "
-        "default 50 in a server while `gramercy approvals watch` shows its question, else not at all.",
-    )
-    expiry = click.option(
-        "--approval-expiry",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="How long a call can be approved; by default a day.",
-    )
-    return journal_option(wait(expiry(command)))
-
-
-def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that bounds each evaluation."""
-    return click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        show_default="60, or what a configuration file says",
-        metavar="SECONDS",
-        help="After this an evaluation is interrupted; what it has changed by then stays.",
-    )(command)
-
-
-def timeout_limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that bounds what a call may ask for; beside those of images it always has a value."""
-    return click.option(
-        "--timeout-limit",
-        "--max-timeout",
-        "timeout_limit",
-        type=click.FloatRange(min=0, min_open=True),
-        show_default="600, or what a configuration file says",
-        metavar="SECONDS",
-        help="What a call may ask for with its argument timeout.",
-    )(command)
+    """Add the options that say how long a person may take, and where that is recorded."""
+    return journal_option(setting_option("approval_wait")(setting_option("approval_expiry")(command)))
 
 
 def policy_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -577,9 +451,9 @@ def journal_place(told: str | None) -> str | None:
     So that a person at another terminal looks where servers record without saying it each time.
     """
     from gramercy.workbench.configuration import read_configuration
-    from gramercy.workbench.settings import Settings
 
-    return read_configuration(".", Settings(journal=_journal(told))).settings.journal
+    place = None if told is None else _told("journal", told)
+    return read_configuration(".", Settings(journal=place)).settings.journal
 
 
 def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -597,7 +471,7 @@ def _place_of_journal(ctx: click.Context, param: click.Parameter, value: str | N
     """Return the place that was told, else the one that the user's own settings name."""
     del ctx, param
     if value is not None:
-        return _journal(value)
+        return str(_told("journal", value))
     from gramercy.workbench.configuration import read_configuration
 
     return read_configuration(Path.cwd()).settings.journal

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from gramercy.images.base import Image, Reply
+    from gramercy.images.base import Reply
+    from gramercy.images.image import Image
     from gramercy.images.sandbox import Confinement
 
 # An attempt takes milliseconds; one that hangs must not hold up the others.
